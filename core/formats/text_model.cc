@@ -58,8 +58,8 @@ constexpr RenamedText kRenamed[] = {
      R"({"intermediate_size":5632,"num_attention_heads":16,
      "num_key_value_heads":16,"max_position_embeddings":128000,
      "rope_theta":500000.0,"moe_intermediate_size":1408,
-     "num_experts_per_tok":4,"num_experts":60})",
-     kQwen3VlFixed},
+     "num_experts_per_tok":4})",
+     R"({"use_sliding_window":false,"norm_topk_prob":true})"},
     {"glm4v_text", "glm4",
      R"({"max_position_embeddings":32768,"rms_norm_eps":1e-05,
      "partial_rotary_factor":1.0})",
@@ -68,6 +68,9 @@ constexpr RenamedText kRenamed[] = {
      R"({"vocab_size":151424,"max_position_embeddings":65536,
      "attention_bias":true})",
      R"({"use_qk_norm":false})"},
+    {"gemma4_unified_text", "gemma4_text",
+     R"({"max_position_embeddings":262144,"sliding_window":1024})",
+     R"({"hidden_size_per_layer_input":0,"enable_moe_block":false})"},
     {"kimi_k2", "deepseek_v3", "{}", "{}"},
 };
 
@@ -78,6 +81,8 @@ struct Prefix {
   std::string_view own;
 };
 constexpr Prefix kPrefixes[] = {
+    // What transformers 5 writes of Kimi K2.5's layers.
+    {"language_model.model.blocks.", "model.layers."},
     {"language_model.model.", "model."},
     {"language_model.lm_head.", "lm_head."},
     {"model.language_model.", "model."},

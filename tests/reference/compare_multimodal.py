@@ -20,8 +20,10 @@ import transformers
 
 TEXT = {key: value for key, value in single.BASE.items() if not key.endswith("_id")} | {"head_dim": 16}
 MROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "mrope_section": [2, 3, 3]}}
-OLD_MROPE = {"rope_theta": 5000.0, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}
-MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+# Without a head_dim of their own.
+MROPE_12 = {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "mrope_section": [2, 3, 1]}}
+OLD_MROPE = {"rope_theta": 5000.0, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 1]}}
+MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
 HYBRID = {"num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
           "layer_types": ["linear_attention"] * 3 + ["full_attention"],
           "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1],
@@ -34,6 +36,8 @@ GLM_VISION = {"depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads
 PIXTRAL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14,
            "model_type": "pixtral"}
 CLIP = {**SIGLIP, "model_type": "clip_vision_model", "projection_dim": 16}
+AUDIO = {"d_model": 32, "hidden_size": 32, "encoder_layers": 1, "num_hidden_layers": 1, "encoder_attention_heads": 2, "num_attention_heads": 2,
+         "encoder_ffn_dim": 48, "intermediate_size": 48, "max_source_positions": 16, "num_mel_bins": 8}
 GEMMA = {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "sliding_window": 8}
 LLAVA = [("model.language_model.", "language_model.model."), ("lm_head.", "language_model.lm_head."), ("model.", "")]
 QWEN2_VL = [("model.language_model.", "model."), ("model.visual.", "visual.")]
@@ -50,7 +54,7 @@ def qwen2_vl(config):
 def old_rope(config):
     text = config["text_config"]
     text.pop("rope_parameters")
-    text |= OLD_MROPE
+    text |= {"rope_theta": 5000.0, "rope_scaling": {"rope_type": "default", "mrope_section": [2, 3, 3], "mrope_interleaved": True}}
     return config
 
 
@@ -83,13 +87,12 @@ CASES = {
          "vision": PIXTRAL, "outer": {"tie_word_embeddings": False}, "old": LLAVA}],
     "Llama4ForConditionalGeneration": [
         {"text": {"intermediate_size_mlp": 64, "num_local_experts": 4, "attention_chunk_size": 16, "moe_layers": [1]},
-         "vision": {**SIGLIP, "projector_input_dim": 32, "projector_output_dim": 32, "vision_output_dim": 32, "intermediate_size": 128}, "old": [
-             ("model.language_model.", "language_model.model."), ("lm_head.", "language_model.lm_head.")]}],
+         "vision": {**SIGLIP, "projector_input_dim": 32, "projector_output_dim": 32, "vision_output_dim": 32, "intermediate_size": 128}}],
     "Qwen2VLForConditionalGeneration": [
-        {"text": MROPE, "vision": QWEN_VISION, "outer": {"tie_word_embeddings": tied}, "old": QWEN2_VL, "config": qwen2_vl, "no_head_dim": True}
+        {"text": MROPE_12, "vision": QWEN_VISION, "outer": {"tie_word_embeddings": tied}, "old": QWEN2_VL, "config": qwen2_vl, "no_head_dim": True}
         for tied in (False, True)],
     "Qwen2_5_VLForConditionalGeneration": [
-        {"text": MROPE, "vision": {"depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 48},
+        {"text": MROPE_12, "vision": {"depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 48},
          "outer": {"tie_word_embeddings": tied}, "old": QWEN2_VL, "config": qwen2_vl, "no_head_dim": True} for tied in (False, True)],
     "Qwen3VLForConditionalGeneration": [
         {"text": {"rope_parameters": {**MROPE["rope_parameters"], "mrope_interleaved": True}}, "vision": QWEN3_VISION, "config": old_rope,
@@ -103,6 +106,9 @@ CASES = {
     "LlavaForConditionalGeneration": [
         {"text": {"model_type": kind}, "vision": CLIP, "old": LLAVA, "outer": {"image_token_index": 90}} for kind in ("llama", "mistral", "qwen2", "gemma")],
     "LlavaNextForConditionalGeneration": [{"text": {"model_type": "mistral"}, "vision": CLIP, "old": LLAVA, "outer": {"image_token_index": 90}}],
+    "LlavaNextVideoForConditionalGeneration": [{"text": {"model_type": "llama"}, "vision": CLIP, "old": LLAVA, "outer": {"image_token_index": 90}}],
+    "VipLlavaForConditionalGeneration": [{"text": {"model_type": "llama"}, "vision": CLIP, "old": LLAVA,
+                                          "outer": {"image_token_index": 90, "vision_feature_layers": [-1]}}],
     "LlavaOnevisionForConditionalGeneration": [{"text": {"model_type": "qwen2"}, "no_head_dim": True, "vision": {**SIGLIP, "model_type": "siglip_vision_model"},
                                                 "old": LLAVA}],
     "InternVLForConditionalGeneration": [
@@ -113,6 +119,12 @@ CASES = {
     "Glm4vForConditionalGeneration": [
         {"text": {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": part, "mrope_section": section}},
          "vision": GLM_VISION, "no_head_dim": True} for part, section in ((0.5, [1, 1, 1]), (1.0, [2, 2, 2]))],
+    "Glm46VForConditionalGeneration": [
+        {"text": {"model_type": "glm4v_text", "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5,
+                                                                  "mrope_section": [1, 1, 1]}},
+         "vision": {**GLM_VISION, "model_type": "glm4v_vision"}, "no_head_dim": True}],
+    "Qwen2AudioForConditionalGeneration": [{"text": {"model_type": "qwen2"}, "no_head_dim": True, "audio": AUDIO, "old": LLAVA}],
+    "VoxtralForConditionalGeneration": [{"text": {"model_type": "llama"}, "audio": {**AUDIO, "intermediate_size": 128}, "old": LLAVA}],
     "Glm4vMoeForConditionalGeneration": [
         {"text": {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
                   "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]}},
@@ -124,11 +136,11 @@ CASES = {
         {"text": {"model_type": "lfm2", "layer_types": ["conv", "conv", "full_attention"], "block_ff_dim": 64, "block_auto_adjust_ff_dim": False},
          "no_head_dim": True, "vision": {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "num_patches": 16,
                                          "model_type": "siglip2_vision_model"}}],
-    "KimiK25ForConditionalGeneration": [
-        {"text": {"model_type": "deepseek_v3", "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
+    "Kimi_K25ForConditionalGeneration": [
+        {"text": {"model_type": "deepseek_v3", "num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
                   "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},
          "no_head_dim": True, "vision": {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2},
-         "old": [("model.language_model.", "language_model.model."), ("lm_head.", "language_model.lm_head.")], "outer": {"tie_word_embeddings": False}}],
+         "old": [("language_model.model.blocks.", "language_model.model.layers.")], "outer": {"tie_word_embeddings": False}}],
 }
 
 
@@ -137,7 +149,8 @@ def make(name, case, folder):
     text = {**TEXT, **case["text"]}
     if case.get("no_head_dim"):
         text.pop("head_dim")
-    config = config_class(text_config=text, vision_config=dict(case["vision"]), **case.get("outer", {}))
+    towers = {f"{kind}_config": dict(case[kind]) for kind in ("vision", "audio") if kind in case}
+    config = config_class(text_config=text, **towers, **case.get("outer", {}))
     torch.manual_seed(0)
     model = getattr(transformers, name)._from_config(config, attn_implementation="eager", dtype=torch.float32)
     single.randomise(model)
@@ -149,8 +162,14 @@ def wanted(name, folder):
     drawn = [k for k in loaded["missing_keys"] if "lm_head" not in k or not model.config.tie_word_embeddings] + list(loaded["mismatched_keys"])
     if drawn:
         raise ValueError(f"no weights: {drawn[:3]}")
+    ids = torch.tensor([single.IDS])
+    model = model.eval()
     with torch.no_grad():
-        return model.eval()(input_ids=torch.tensor([single.IDS]), use_cache=False).logits[0].float()
+        if name.startswith("Llama4"):  # its forward without images asks for what is not there
+            return model.language_model(input_ids=ids, use_cache=False).logits[0].float()
+        logits = model(input_ids=ids, use_cache=False).logits[0].float()
+    # That the outer classes leave out, where the text's own class and other engines have it.
+    return logits * getattr(model.config.text_config, "logit_scale", 1.0)
 
 
 def rename(case, folder):
