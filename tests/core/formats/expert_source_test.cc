@@ -151,6 +151,39 @@ TEST(ExpertSourceTest, GptOssTakesTurnsAndLiesInputsByOutputs) {
   }
 }
 
+// Published files have inputs by outputs, what transformers 5 writes outputs by
+// inputs.
+TEST(ExpertSourceTest, Qwen3VlLiesEitherWay) {
+  Json config = Config("qwen3_moe");
+  for (const bool by_inputs : {false, true}) {
+    std::vector<int64_t> gate_up = {kExperts, 2 * kWidth, kHidden + 1};
+    std::vector<int64_t> down = {kExperts, kHidden + 1, kWidth};
+    config["hidden_size"] = kHidden + 1;  // 2 * kWidth is kHidden
+    if (by_inputs) {
+      std::swap(gate_up[1], gate_up[2]);
+      std::swap(down[1], down[2]);
+    }
+    const auto stored =
+        WithBf16(true, {{std::string(kPrefix) + "gate_up_proj", gate_up},
+                        {std::string(kPrefix) + "down_proj", down}});
+    const auto source = PresentExperts(config, stored, "qwen3_vl_moe_text");
+    ASSERT_TRUE(source.ok()) << source.status();
+    const std::string up = Expert(1, "up_proj.weight");
+    const std::string out = Expert(1, "down_proj.weight");
+    EXPECT_EQ((*source)->Find(up)->shape,
+              (std::vector<int64_t>{kWidth, kHidden + 1}));
+    EXPECT_EQ((*source)->Find(out)->shape,
+              (std::vector<int64_t>{kHidden + 1, kWidth}));
+    // Row 1, column 2.
+    const int64_t rows = kHidden + 1;
+    EXPECT_EQ(Read16(**source, up)[rows + 2],
+              by_inputs ? (rows + 2) * 2 * kWidth + kWidth + 1
+                        : (2 * kWidth + kWidth + 1) * rows + 2);
+    EXPECT_EQ(Read16(**source, out)[kWidth + 2],
+              by_inputs ? (kWidth + 2) * rows + 1 : (rows + 1) * kWidth + 2);
+  }
+}
+
 // e2m1, by the specification.
 double Level(int code) {
   constexpr double kLevels[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
