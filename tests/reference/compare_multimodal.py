@@ -36,6 +36,8 @@ GLM_VISION = {"depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads
 PIXTRAL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14,
            "model_type": "pixtral"}
 CLIP = {**SIGLIP, "model_type": "clip_vision_model", "projection_dim": 16}
+LATENT = {"num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
+          "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_group": 1, "topk_group": 1}
 AUDIO = {"d_model": 32, "hidden_size": 32, "encoder_layers": 1, "num_hidden_layers": 1, "encoder_attention_heads": 2, "num_attention_heads": 2,
          "encoder_ffn_dim": 48, "intermediate_size": 48, "max_source_positions": 16, "num_mel_bins": 8}
 GEMMA = {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "sliding_window": 8}
@@ -84,7 +86,8 @@ CASES = {
         {"text": {"model_type": "mistral", "sliding_window": None}, "vision": PIXTRAL, "outer": {}, "old": LLAVA},
         {"text": {"model_type": "ministral3", "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 1.0,
                                                                   "original_max_position_embeddings": 32, "llama_4_scaling_beta": 0.1}},
-         "vision": PIXTRAL, "outer": {"tie_word_embeddings": False}, "old": LLAVA}],
+         "vision": PIXTRAL, "outer": {"tie_word_embeddings": False}, "old": LLAVA},
+        {"text": {"model_type": "mistral4", **LATENT}, "vision": PIXTRAL, "no_head_dim": True, "outer": {"tie_word_embeddings": False}, "old": LLAVA}],
     "Llama4ForConditionalGeneration": [
         {"text": {"intermediate_size_mlp": 64, "num_local_experts": 4, "attention_chunk_size": 16, "moe_layers": [1]},
          "vision": {**SIGLIP, "projector_input_dim": 32, "projector_output_dim": 32, "vision_output_dim": 32, "intermediate_size": 128}}],
@@ -137,8 +140,7 @@ CASES = {
          "no_head_dim": True, "vision": {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "num_patches": 16,
                                          "model_type": "siglip2_vision_model"}}],
     "Kimi_K25ForConditionalGeneration": [
-        {"text": {"model_type": "deepseek_v3", "num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
-                  "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},
+        {"text": {"model_type": "deepseek_v3", **LATENT, "first_k_dense_replace": 1},
          "no_head_dim": True, "vision": {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2},
          "old": [("language_model.model.blocks.", "language_model.model.layers.")], "outer": {"tie_word_embeddings": False}}],
 }

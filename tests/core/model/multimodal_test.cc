@@ -84,7 +84,7 @@ TEST_P(Multimodal, LogitsAreThoseOfTheTextModel) {
   const GoldenCase one = ReadGolden(golden).back();
   const ModelFiles inside = OpenFolder(folder.path());
   const auto got = RunChunks(inside, {}, one.input_ids, 5);
-  EXPECT_EQ(got, RunChunks(OpenFolder(golden), {}, one.input_ids, 5));
+  EXPECT_TRUE(got == RunChunks(OpenFolder(golden), {}, one.input_ids, 5));
   EXPECT_FALSE(got.empty());
   for (const WeightInfo& info : inside.weights->weights()) {
     EXPECT_THAT(info.name, Not(HasSubstr("visual")));
@@ -111,8 +111,8 @@ TEST(MultimodalFiles, Qwen2VlKeepsKeysOfTheTextBesideTheOthers) {
   config["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {2, 3, 3}}};
   folder.Write("config.json", DumpJson(config));
   const GoldenCase one = ReadGolden(golden).back();
-  EXPECT_EQ(RunChunks(OpenFolder(folder.path()), {}, one.input_ids, 5),
-            RunChunks(OpenFolder(golden), {}, one.input_ids, 5));
+  EXPECT_TRUE(RunChunks(OpenFolder(folder.path()), {}, one.input_ids, 5) ==
+              RunChunks(OpenFolder(golden), {}, one.input_ids, 5));
 }
 
 TEST(MultimodalFiles, ShardsWithoutTextAreNotOpened) {
@@ -149,8 +149,8 @@ TEST(MultimodalFiles, AHeadOfItsOwnIsUsed) {
     config["tie_word_embeddings"] = ties;
     folder.Write("config.json", DumpJson(config));
     const GoldenCase one = ReadGolden(golden).back();
-    EXPECT_EQ(RunChunks(OpenFolder(folder.path()), {}, one.input_ids, 5),
-              RunChunks(OpenFolder(golden), {}, one.input_ids, 5));
+    EXPECT_TRUE(RunChunks(OpenFolder(folder.path()), {}, one.input_ids, 5) ==
+                RunChunks(OpenFolder(golden), {}, one.input_ids, 5));
   }
 }
 
