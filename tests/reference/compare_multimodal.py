@@ -108,7 +108,9 @@ CASES = {
         {"text": {**HYBRID, **MOE, "shared_expert_intermediate_size": 24}, "vision": QWEN3_VISION}],
     "LlavaForConditionalGeneration": [
         {"text": {"model_type": kind}, "vision": CLIP, "old": LLAVA, "outer": {"image_token_index": 90}} for kind in ("llama", "mistral", "qwen2", "gemma")],
-    "LlavaNextForConditionalGeneration": [{"text": {"model_type": "mistral"}, "vision": CLIP, "old": LLAVA, "outer": {"image_token_index": 90}}],
+    "LlavaNextForConditionalGeneration": [
+        {"text": {"model_type": kind}, "no_head_dim": kind == "granite", "vision": CLIP, "old": LLAVA, "outer": {"image_token_index": 90}}
+        for kind in ("mistral", "granite")],
     "LlavaNextVideoForConditionalGeneration": [{"text": {"model_type": "llama"}, "vision": CLIP, "old": LLAVA, "outer": {"image_token_index": 90}}],
     "VipLlavaForConditionalGeneration": [{"text": {"model_type": "llama"}, "vision": CLIP, "old": LLAVA,
                                           "outer": {"image_token_index": 90, "vision_feature_layers": [-1]}}],
@@ -126,6 +128,15 @@ CASES = {
         {"text": {"model_type": "glm4v_text", "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5,
                                                                   "mrope_section": [1, 1, 1]}},
          "vision": {**GLM_VISION, "model_type": "glm4v_vision"}, "no_head_dim": True}],
+    **{name: [{"text": {"model_type": kind}, "no_head_dim": kind != "qwen3", "vision": vision, "outer": {"tie_word_embeddings": False}}]
+       for name, kind, vision in (
+           ("GotOcr2ForConditionalGeneration", "qwen2", {**SIGLIP, "output_channels": 32, "mlp_dim": 48, "global_attn_indexes": [1], "window_size": 2}),
+           ("LightOnOcrForConditionalGeneration", "qwen3", PIXTRAL), ("DeepseekVLForConditionalGeneration", "llama", SIGLIP),
+           ("Exaone4_5_ForConditionalGeneration", "exaone4", QWEN_VISION),
+           ("VideoLlama3ForConditionalGeneration", "qwen2", SIGLIP))},
+    "MiniCPMV4_6ForConditionalGeneration": [{"text": {"model_type": "qwen3_5_text", **HYBRID}, "vision": SIGLIP}],
+    "AudioFlamingo3ForConditionalGeneration": [{"text": {"model_type": "qwen2"}, "no_head_dim": True, "audio": AUDIO, "old": LLAVA}],
+    "Qwen3ASRForConditionalGeneration": [{"text": {"model_type": "qwen3"}, "audio": AUDIO}],
     "Qwen2AudioForConditionalGeneration": [{"text": {"model_type": "qwen2"}, "no_head_dim": True, "audio": AUDIO, "old": LLAVA}],
     "VoxtralForConditionalGeneration": [{"text": {"model_type": "llama"}, "audio": {**AUDIO, "intermediate_size": 128}, "old": LLAVA}],
     "Glm4vMoeForConditionalGeneration": [
