@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/time/civil_time.h"
 #include "absl/time/clock.h"
@@ -76,6 +77,51 @@ absl::StatusOr<const ChatTemplate*> ChooseTemplate(
   return &*model.chat_template;
 }
 
+constexpr char kProbe[] = "a text to look for";
+
+// Whether the template prints the content of a message.
+bool Prints(const ChatTemplate& chosen, const OrderedJson& variables,
+            OrderedJson content, const RenderOptions& options) {
+  OrderedJson probe = variables;
+  probe["messages"] = OrderedJson::array(
+      {OrderedJson{{"role", "user"}, {"content", std::move(content)}}});
+  const auto text = chosen.Render(probe, options);
+  return text.ok() && text->find(kProbe) != std::string::npos;
+}
+
+OrderedJson Parts(OrderedJson text) {
+  return OrderedJson::array(
+      {OrderedJson{{"type", "text"}, {"text", std::move(text)}}});
+}
+
+// Templates of multimodal models may know contents as lists of parts alone, and
+// print nothing of a string: strings become lists of one part there.
+void MatchContents(const ChatTemplate& chosen, const RenderOptions& options,
+                   OrderedJson& variables) {
+  const auto messages = variables.find("messages");
+  if (messages == variables.end() || !messages->is_array()) return;
+  std::vector<OrderedJson*> strings;
+  for (OrderedJson& message : *messages) {
+    if (!message.is_object()) continue;
+    const auto content = message.find("content");
+    if (content != message.end() && content->is_string()) {
+      strings.push_back(&*content);
+    }
+  }
+  if (strings.empty()) return;
+  OrderedJson others = OrderedJson::object();
+  for (const auto& [key, value] : variables.items()) {
+    if (key != "messages" && key != "tools" && key != "documents") {
+      others[key] = value;
+    }
+  }
+  if (Prints(chosen, others, kProbe, options) ||
+      !Prints(chosen, others, Parts(kProbe), options)) {
+    return;
+  }
+  for (OrderedJson* text : strings) *text = Parts(std::move(*text));
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> RenderChat(const LoadedModel* model,
@@ -111,6 +157,7 @@ absl::StatusOr<std::string> RenderChat(const LoadedModel* model,
   }
   INLAY_ASSIGN_OR_RETURN(const ChatTemplate* chosen,
                          ChooseTemplate(*model, variables));
+  MatchContents(*chosen, options, variables);
   return chosen->Render(variables, options);
 }
 

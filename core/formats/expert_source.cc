@@ -19,10 +19,14 @@ namespace {
 constexpr std::string_view kGateUp = ".experts.gate_up_proj";
 constexpr std::string_view kDown = ".experts.down_proj";
 constexpr std::string_view kBias = "_bias";
+constexpr std::string_view kInverse = "_scale_inv";
 constexpr std::string_view kMxBlocks = "_blocks";
 constexpr std::string_view kMxScales = "_scales";
 constexpr int64_t kMxBlock = 32;
 constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16};
+// What has no blocks.
+constexpr DType kElements[] = {DType::kF32, DType::kF16, DType::kBF16,
+                               DType::kF8E4M3};
 // Safetensors' U8.
 constexpr DType kBytes[] = {DType::kU8};
 
@@ -30,7 +34,7 @@ constexpr DType kBytes[] = {DType::kU8};
 struct Fused {
   std::string prefix;  // "P.experts."
   bool gate_up = false;
-  std::string_view suffix;  // kBias, kMxBlocks, kMxScales or none
+  std::string_view suffix;  // kBias, kInverse, kMxBlocks, kMxScales or none
 };
 
 // Granite's.
@@ -52,7 +56,7 @@ std::optional<Fused> ParseFused(std::string_view name) {
     if (at == name.npos) continue;
     const std::string_view rest = name.substr(at + kind.size());
     for (const std::string_view suffix :
-         {std::string_view(), kBias, kMxBlocks, kMxScales}) {
+         {std::string_view(), kBias, kInverse, kMxBlocks, kMxScales}) {
       if (rest != suffix) continue;
       constexpr std::string_view kExperts = ".experts.";
       return Fused{std::string(name.substr(0, at + kExperts.size())),
@@ -83,10 +87,15 @@ std::optional<Stack> ParseStack(std::string_view name) {
 
 class ExpertEntries {
  public:
-  ExpertEntries(const WeightSource& stored, std::string_view model_type)
+  // `hidden_size`: where it is not 0, matrices may lie either way. `rows`: of a
+  // block that has one scale, 0 where config.json does not say.
+  ExpertEntries(const WeightSource& stored, std::string_view model_type,
+                int64_t hidden_size, int64_t rows)
       : stored_(stored),
         is_gpt_oss_(model_type == "gpt_oss"),
-        by_inputs_(is_gpt_oss_ || model_type == "llama4_text") {}
+        by_inputs_(is_gpt_oss_ || model_type == "llama4_text"),
+        hidden_size_(hidden_size),
+        scale_rows_(rows) {}
 
   absl::Status Add(const WeightInfo& info) {
     const auto fused = ParseFused(info.name);
@@ -94,11 +103,15 @@ class ExpertEntries {
     if (stack && info.shape.size() == (stack->is_bias ? 2u : 3u)) {
       return AddStack(info, *stack);
     }
-    const bool own_suffix = is_gpt_oss_ || (fused && fused->suffix.empty());
+    const bool is_inverse = fused && fused->suffix == kInverse;
+    const bool own_suffix =
+        is_gpt_oss_ ? !is_inverse
+                    : fused && (fused->suffix.empty() || is_inverse);
     if (!fused || !own_suffix) {
       entries_.push_back({info});
       return absl::OkStatus();
     }
+    if (is_inverse) return AddScales(info, *fused);
     if (fused->suffix == kMxScales) return CheckBlocksOf(info);
     if (fused->suffix == kBias) return AddBiases(info, *fused);
     if (fused->suffix == kMxBlocks) return AddBlocks(info, *fused);
@@ -161,18 +174,29 @@ class ExpertEntries {
     return absl::OkStatus();
   }
 
+  // Down's outputs and gate's inputs are hidden_size.
+  bool ByInputs(const WeightInfo& info, const Fused& fused) const {
+    if (hidden_size_ == 0 || info.shape.size() != 3) return by_inputs_;
+    return info.shape[fused.gate_up ? 2 : 1] != hidden_size_;
+  }
+
   absl::Status AddMatrices(const WeightInfo& info, const Fused& fused) {
+    const bool by_inputs = ByInputs(info, fused);
     // Rows may be of blocks, columns not.
     INLAY_RETURN_IF_ERROR(Check(info,
-                                by_inputs_
-                                    ? absl::MakeConstSpan(kFloats)
-                                    : absl::MakeConstSpan(&info.dtype, 1),
+                                by_inputs ? absl::MakeConstSpan(kElements)
+                                          : absl::MakeConstSpan(&info.dtype, 1),
                                 3));
-    const int64_t outputs = info.shape[by_inputs_ ? 2 : 1];
-    const int64_t k = info.shape[by_inputs_ ? 1 : 2];
-    return AddParts(info, fused, outputs, "weight",
+    return AddSlices(info, fused, by_inputs, "weight");
+  }
+
+  absl::Status AddSlices(const WeightInfo& info, const Fused& fused,
+                         bool by_inputs, std::string_view suffix) {
+    const int64_t outputs = info.shape[by_inputs ? 2 : 1];
+    const int64_t k = info.shape[by_inputs ? 1 : 2];
+    return AddParts(info, fused, outputs, suffix,
                     [&](int64_t e, int64_t n, SlicedTensor& entry) {
-                      if (by_inputs_) {
+                      if (by_inputs) {
                         entry.slice.layout = SliceLayout::kColumns;
                       } else {
                         entry.slice.first += e * outputs;
@@ -181,6 +205,41 @@ class ExpertEntries {
                       entry.info.bytes =
                           RowBytes(info.dtype, static_cast<size_t>(n * k));
                     });
+  }
+
+  // FP8's, one for an expert or for each block of it.
+  absl::Status AddScales(const WeightInfo& info, const Fused& fused) {
+    constexpr DType kCodes[] = {DType::kF8E4M3};
+    INLAY_RETURN_IF_ERROR(Check(info, kFloats, 3));
+    INLAY_ASSIGN_OR_RETURN(
+        const WeightInfo* weight,
+        StoredTensor(stored_,
+                     info.name.substr(0, info.name.size() - kInverse.size()),
+                     kCodes));
+    INLAY_RETURN_IF_ERROR(Check(*weight, kCodes, 3));
+    INLAY_RETURN_IF_ERROR(
+        CheckShape(info, {weight->shape[0], info.shape[1], info.shape[2]}));
+    if (info.shape[1] == 1 && info.shape[2] == 1) {
+      // Gate and up have the same.
+      return AddParts(info, fused, 2, "weight_scale_inv",
+                      [&](int64_t e, int64_t, SlicedTensor& entry) {
+                        entry.slice.first = e;
+                        entry.info.shape = {1, 1};
+                        entry.info.bytes = RowBytes(info.dtype, 1);
+                      });
+    }
+    const bool by_inputs = ByInputs(*weight, fused);
+    const int64_t outputs = weight->shape[by_inputs ? 2 : 1];
+    const int64_t scales = std::max<int64_t>(1, info.shape[by_inputs ? 2 : 1]);
+    const int64_t rows =
+        scale_rows_ == 0 ? std::max<int64_t>(1, outputs / scales) : scale_rows_;
+    if (fused.gate_up && (outputs % 2 != 0 || outputs / 2 % rows != 0)) {
+      return absl::InvalidArgumentError(FormattedString(
+          "tensor %s has blocks of %d rows that hold some of gate's and of "
+          "up's, of %d together; allowed: a multiple of %d",
+          Quoted(info.name), rows, outputs, 2 * rows));
+    }
+    return AddSlices(info, fused, by_inputs, "weight_scale_inv");
   }
 
   absl::Status AddStack(const WeightInfo& info, const Stack& stack) {
@@ -248,6 +307,8 @@ class ExpertEntries {
   const WeightSource& stored_;
   bool is_gpt_oss_;
   bool by_inputs_;  // matrices lie as inputs by outputs
+  int64_t hidden_size_;
+  int64_t scale_rows_;
   bool any_ = false;
   std::vector<SlicedTensor> entries_;
 };
@@ -255,10 +316,26 @@ class ExpertEntries {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const WeightSource>> PresentExperts(
-    const Json& config, std::shared_ptr<const WeightSource> stored) {
+    const Json& config, std::shared_ptr<const WeightSource> stored,
+    std::string_view text) {
   INLAY_ASSIGN_OR_RETURN(const std::string type,
                          JsonString(config, "model_type", ""));
-  ExpertEntries entries(*stored, type);
+  int64_t hidden_size = 0;
+  if (text == "qwen3_vl_moe_text") {
+    INLAY_ASSIGN_OR_RETURN(hidden_size,
+                           JsonInt(config, "hidden_size", 2048, 1, INT32_MAX));
+  }
+  const Json* settings = JsonFind(config, "quantization_config");
+  const Json* block =
+      settings == nullptr ? nullptr : JsonFind(*settings, "weight_block_size");
+  int64_t rows = 0;
+  if (block != nullptr && block->is_array() && !block->empty()) {
+    // Whatever is wrong with it is said by who reads it (fp8.cc).
+    const auto first = JsonInt(Json{{"rows", block->front()}}, "rows", 0, 1,
+                               kMaxQuantizedColumns);
+    rows = first.value_or(0);
+  }
+  ExpertEntries entries(*stored, type, hidden_size, rows);
   for (const WeightInfo& info : stored->weights()) {
     INLAY_RETURN_IF_ERROR(entries.Add(info));
   }

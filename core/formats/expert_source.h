@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "core/formats/weight_source.h"
@@ -29,6 +30,8 @@ inline constexpr size_t kMaxExpertTensors = size_t{1} << 19;
 //   P.experts.down_proj [experts, h, w]
 //   P.block_sparse_moe.input_linear.weight and .output_linear.weight
 //     (Granite): the same shapes; "P.block_sparse_moe.experts.N..."
+//   the same names with _scale_inv [experts, 1, 1] or [experts, blocks of rows,
+//     of columns] beside e4m3 (FP8)            as ".weight_scale_inv"
 // and where model_type is "gpt_oss", whose gate and up take turns:
 //   P.experts.gate_up_proj [experts, h, 2 w], P.experts.down_proj
 //     [experts, w, h]                           inputs by outputs
@@ -38,14 +41,17 @@ inline constexpr size_t kMaxExpertTensors = size_t{1} << 19;
 // and where it is "llama4_text", gate's columns, then up's:
 //   P.experts.gate_up_proj [experts, h, 2 w], P.experts.down_proj
 //     [experts, w, h]                           inputs by outputs
-// and from stacks, one for each matrix, as GGUF files have them:
+// and where a multimodal model's text is "qwen3_vl_moe_text" (`text`), either
+// of the two, by where hidden_size is, and from stacks, one for each matrix, as
+// GGUF files have them:
 //   P.experts.NAME.weight [experts, n, k]         "P.experts.N.NAME.weight"
 //   P.experts.NAME.bias [experts, n]              "P.experts.N.NAME.bias"
 // All others pass through; where there is no such tensor, `stored` comes back.
 // Rows that lie side by side stay mapped. INVALID_ARGUMENT or NOT_FOUND for
 // what contradicts itself, RESOURCE_EXHAUSTED for too many.
 absl::StatusOr<std::shared_ptr<const WeightSource>> PresentExperts(
-    const Json& config, std::shared_ptr<const WeightSource> stored);
+    const Json& config, std::shared_ptr<const WeightSource> stored,
+    std::string_view text = {});
 
 }  // namespace inlay
 

@@ -12,7 +12,9 @@ namespace {
 using enum GgufLayout;
 
 // Mistral's files say "llama". Of rows with one name files have the first; the
-// keys tell the others (gguf_config.h).
+// keys tell the others (gguf_config.h). Of rows with one architecture the first
+// is what is written: text models of Qwen's multimodal ones are written as what
+// they are.
 constexpr GgufArch kArchs[] = {
     {"llama", "LlamaForCausalLM", "llama", gguf_names::kLlama},
     {"llama", "MixtralForCausalLM", "mixtral", gguf_names::kLlama},
@@ -20,6 +22,9 @@ constexpr GgufArch kArchs[] = {
     {"qwen3", "Qwen3ForCausalLM", "qwen3", gguf_names::kQwen},
     {"qwen2moe", "Qwen2MoeForCausalLM", "qwen2_moe", gguf_names::kQwenMoe},
     {"qwen3moe", "Qwen3MoeForCausalLM", "qwen3_moe", gguf_names::kQwenMoe},
+    {"qwen2vl", "Qwen2ForCausalLM", "qwen2", gguf_names::kQwen},
+    {"qwen3vl", "Qwen3ForCausalLM", "qwen3", gguf_names::kQwen},
+    {"qwen3vlmoe", "Qwen3MoeForCausalLM", "qwen3_moe", gguf_names::kQwenMoe},
     {"gpt-oss", "GptOssForCausalLM", "gpt_oss", gguf_names::kGptOss},
     {"gemma", "GemmaForCausalLM", "gemma", gguf_names::kGemma},
     {"gemma2", "Gemma2ForCausalLM", "gemma2", gguf_names::kGemma2And3},

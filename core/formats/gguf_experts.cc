@@ -15,6 +15,7 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"llama", "intermediate_size", true},
     {"qwen2moe", "moe_intermediate_size", false},
     {"qwen3moe", "moe_intermediate_size", true},
+    {"qwen3vlmoe", "moe_intermediate_size", true},
     {"gpt-oss", "intermediate_size", true},
     {"qwen3next", "moe_intermediate_size", true},
     {"qwen35moe", "moe_intermediate_size", true},
@@ -175,7 +176,7 @@ absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
     return ReadErnieExperts(keys, sizes, config);
   }
   if (found->width != std::string_view("moe_intermediate_size") ||
-      keys.arch() == "qwen3moe") {
+      keys.arch() == "qwen3moe" || keys.arch() == "qwen3vlmoe") {
     return absl::OkStatus();
   }
   constexpr char kShared[] = "expert_shared_feed_forward_length";

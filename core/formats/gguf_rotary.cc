@@ -104,6 +104,23 @@ absl::Status ReadScaling(const GgufFiles& files, const GgufArchKeys& keys,
   return absl::OkStatus();
 }
 
+// Sections of positions: of text the first three are the token's own, which is
+// a plain rope; a fourth's are 0. Rows of q and k of GLM-4V's files ("glm4"
+// with sections) lie by halves, those of GLM-4's in pairs.
+absl::Status CheckSections(const GgufArchKeys& keys) {
+  constexpr char kSections[] = "rope.dimension_sections";
+  INLAY_ASSIGN_OR_RETURN(const auto sections, keys.Ints(kSections));
+  if (!sections.has_value()) return absl::OkStatus();
+  for (size_t i = 0; i < sections->size(); ++i) {
+    if ((*sections)[i] == 0 || (i < 3 && keys.arch() != "glm4")) continue;
+    return absl::UnimplementedError(FormattedString(
+        "%s has %d at %d, allowed: %s", keys.Name(kSections), (*sections)[i], i,
+        i < 3 ? "0, as in files of GLM-4 without vision"
+              : "0 behind the first three"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ReadGgufRotary(const GgufFiles& files, const GgufArchKeys& keys,
@@ -113,6 +130,7 @@ absl::Status ReadGgufRotary(const GgufFiles& files, const GgufArchKeys& keys,
   INLAY_RETURN_IF_ERROR(
       keys.CopyNumber("rope.freq_base", "rope_theta", config));
   INLAY_RETURN_IF_ERROR(ReadDim(keys, head_dim, config));
+  INLAY_RETURN_IF_ERROR(CheckSections(keys));
   return ReadScaling(files, keys, config);
 }
 

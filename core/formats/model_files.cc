@@ -11,6 +11,7 @@
 #include "core/formats/python_json.h"
 #include "core/formats/quantized_source.h"
 #include "core/formats/safetensors_source.h"
+#include "core/formats/text_model.h"
 #include "memory/formatted_string.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
@@ -33,8 +34,9 @@ absl::Status NotADirectory(const std::string& path) {
       FormattedString("%s is a file, allowed: %s", path, kAllowed));
 }
 
+// Leaves `text` empty where the model is not inside a multimodal one.
 absl::Status ReadDescription(const ModelFilesOptions& options,
-                             ModelFiles* files) {
+                             ModelFiles* files, std::string* text) {
   const std::string& directory = files->directory;
   const std::string config = FormattedString("%s/config.json", directory);
   INLAY_ASSIGN_OR_RETURN(files->config, ReadOptionalPythonJson(config));
@@ -50,6 +52,11 @@ absl::Status ReadDescription(const ModelFilesOptions& options,
   files->generation = *std::move(defaults);
   INLAY_ASSIGN_OR_RETURN(files->chat, ReadChatFormat(directory));
   INLAY_ASSIGN_OR_RETURN(files->embedding, ReadEmbeddingDefaults(directory));
+  auto inside = FindTextModel(files->config);
+  if (!inside.ok()) return InFile(directory, inside.status());
+  if (!inside->has_value()) return absl::OkStatus();
+  files->config = std::move((*inside)->config);
+  *text = std::move((*inside)->type);
   return absl::OkStatus();
 }
 
@@ -80,7 +87,7 @@ bool LacksLayers(const Json& settings) {
 }
 
 // By config.json's settings, else by those beside it, which become config's.
-absl::Status PresentQuantized(ModelFiles* files) {
+absl::Status PresentQuantized(bool is_text_model, ModelFiles* files) {
   std::string_view place = kConfigSettings;
   const Json* own = JsonFind(files->config, "quantization_config");
   if (own == nullptr || LacksLayers(*own)) {
@@ -91,20 +98,27 @@ absl::Status PresentQuantized(ModelFiles* files) {
       place = kModelOptSettings;
     }
   }
-  auto weights = OpenQuantized(files->config["quantization_config"],
-                               std::move(files->weights), place);
+  Json& settings = files->config["quantization_config"];
+  if (is_text_model) RenameQuantizedLayers(&settings);
+  auto weights = OpenQuantized(settings, std::move(files->weights), place);
   if (!weights.ok()) return InFile(files->directory, weights.status());
   files->weights = *std::move(weights);
   return absl::OkStatus();
 }
 
-// Presents one matrix an expert, a quantised checkpoint's layers in block
+// Presents a multimodal checkpoint's text model alone (`text`: FindTextModel's
+// type), one matrix an expert, a quantised checkpoint's layers in block
 // formats, q, k and v apart, and the layers of block-diagonal matrices.
-absl::Status PresentWeights(ModelFiles* files) {
-  auto experts = PresentExperts(files->config, std::move(files->weights));
+absl::Status PresentWeights(const std::string& text, ModelFiles* files) {
+  if (!text.empty()) {
+    auto own = PresentTextModel(std::move(files->weights), &files->config);
+    if (!own.ok()) return InFile(files->directory, own.status());
+    files->weights = *std::move(own);
+  }
+  auto experts = PresentExperts(files->config, std::move(files->weights), text);
   if (!experts.ok()) return InFile(files->directory, experts.status());
   files->weights = *std::move(experts);
-  INLAY_RETURN_IF_ERROR(PresentQuantized(files));
+  INLAY_RETURN_IF_ERROR(PresentQuantized(!text.empty(), files));
   auto heads = PresentHeads(files->config, std::move(files->weights));
   if (!heads.ok()) return InFile(files->directory, heads.status());
   files->weights = *std::move(heads);
@@ -138,11 +152,19 @@ absl::StatusOr<ModelFiles> OpenModelFiles(const std::string& path,
   ModelFiles files;
   files.directory = parsed.path;
   files.random = parsed.random;
-  INLAY_RETURN_IF_ERROR(ReadDescription(options, &files));
+  std::string text;
+  INLAY_RETURN_IF_ERROR(ReadDescription(options, &files, &text));
   if (!options.vocab_only && !files.random.has_value()) {
-    INLAY_ASSIGN_OR_RETURN(files.weights,
-                           OpenSafetensors(files.directory, options.access));
-    INLAY_RETURN_IF_ERROR(PresentWeights(&files));
+    TensorFilter wanted;
+    if (!text.empty()) {
+      wanted = [](std::string_view name) {
+        return TextModelName(name).has_value();
+      };
+    }
+    INLAY_ASSIGN_OR_RETURN(
+        files.weights,
+        OpenSafetensors(files.directory, options.access, wanted));
+    INLAY_RETURN_IF_ERROR(PresentWeights(text, &files));
   }
   return files;
 }

@@ -73,8 +73,8 @@ struct ModelFiles {
   std::string directory;  // where tokenizer files lie; empty when there is none
   Json tokenizer;  // a tokenizer.json made from the model's own file (GGUF);
                    // null: there is none but in `directory`
-  Json config;     // config.json, with ModelOpt's settings from beside it where
-                   // weights are; null when vocab_only and there is none
+  Json config;     // config.json, or its text model's (text_model.h); ModelOpt's
+                   // settings from beside it; null: vocab_only, there is none
   std::shared_ptr<const WeightSource>
       weights;                          // null when vocab_only or random
   std::optional<RandomWeights> random;  // set for "random:" paths

@@ -56,9 +56,8 @@ std::optional<uint64_t> DenseBytes(const std::vector<uint64_t>& shape,
 
 absl::StatusOr<SafetensorsTensor> CheckEntry(SafetensorsEntry entry,
                                              uint64_t data_start,
-                                             uint64_t data_bytes) {
+                                             uint64_t data_bytes, bool wanted) {
   SafetensorsTensor tensor;
-  INLAY_ASSIGN_OR_RETURN(tensor.info.dtype, DTypeOf(entry));
   const uint64_t begin = entry.data_offsets[0];
   const uint64_t end = entry.data_offsets[1];
   if (begin > end || end > data_bytes) {
@@ -67,6 +66,13 @@ absl::StatusOr<SafetensorsTensor> CheckEntry(SafetensorsEntry entry,
         "a range within [0, %d)",
         Quoted(entry.name), begin, end, data_bytes));
   }
+  if (!wanted) {
+    tensor.info.name = std::move(entry.name);
+    tensor.info.bytes = end - begin;
+    tensor.offset = data_start + begin;
+    return tensor;
+  }
+  INLAY_ASSIGN_OR_RETURN(tensor.info.dtype, DTypeOf(entry));
   const std::optional<uint64_t> bytes =
       DenseBytes(entry.shape, tensor.info.dtype);
   if (!bytes.has_value()) {
@@ -161,7 +167,8 @@ absl::StatusOr<uint64_t> SafetensorsDataStart(
 }
 
 absl::StatusOr<std::vector<SafetensorsTensor>> ParseSafetensorsHeader(
-    absl::Span<const std::byte> bytes, uint64_t file_bytes) {
+    absl::Span<const std::byte> bytes, uint64_t file_bytes,
+    const TensorFilter& wanted) {
   INLAY_ASSIGN_OR_RETURN(const uint64_t data_start,
                          SafetensorsDataStart(bytes, file_bytes));
   if (bytes.size() < data_start) {
@@ -188,13 +195,18 @@ absl::StatusOr<std::vector<SafetensorsTensor>> ParseSafetensorsHeader(
   std::vector<SafetensorsTensor> tensors;
   tensors.reserve(entries.size());
   for (SafetensorsEntry& entry : entries) {
-    INLAY_ASSIGN_OR_RETURN(
-        SafetensorsTensor tensor,
-        CheckEntry(std::move(entry), data_start, file_bytes - data_start));
+    const bool keep = wanted == nullptr || wanted(entry.name);
+    INLAY_ASSIGN_OR_RETURN(SafetensorsTensor tensor,
+                           CheckEntry(std::move(entry), data_start,
+                                      file_bytes - data_start, keep));
     tensors.push_back(std::move(tensor));
   }
   INLAY_RETURN_IF_ERROR(CheckCover(tensors, data_start, file_bytes));
   INLAY_RETURN_IF_ERROR(SortByName(tensors));
+  if (wanted == nullptr) return tensors;
+  std::erase_if(tensors, [&](const SafetensorsTensor& tensor) {
+    return !wanted(tensor.info.name);
+  });
   return tensors;
 }
 

@@ -7,7 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,6 +29,9 @@ struct SafetensorsTensor {
   uint64_t offset = 0;  // of the first byte, from the start of the file
 };
 
+// Whether a tensor of that name is wanted; null: all are.
+using TensorFilter = std::function<bool(std::string_view name)>;
+
 // Where the data begins: 8 + N. `prefix`: the first bytes of the file, all
 // there are up to 8. INVALID_ARGUMENT when the file is too short for what it
 // claims or N is above the cap; checked before anyone allocates N bytes.
@@ -37,9 +42,11 @@ absl::StatusOr<uint64_t> SafetensorsDataStart(
 // The tensors sorted by name. INVALID_ARGUMENT for anything the specification
 // forbids (overlaps and holes included), UNIMPLEMENTED for a data type that we
 // do not know, RESOURCE_EXHAUSTED above a cap. Memory taken is proportional to
-// the header's bytes.
+// the header's bytes. Tensors that are not `wanted` are left out, and their
+// data types may be any.
 absl::StatusOr<std::vector<SafetensorsTensor>> ParseSafetensorsHeader(
-    absl::Span<const std::byte> bytes, uint64_t file_bytes);
+    absl::Span<const std::byte> bytes, uint64_t file_bytes,
+    const TensorFilter& wanted = nullptr);
 
 }  // namespace inlay
 

@@ -38,14 +38,17 @@ struct OpenedFile {
   std::vector<SafetensorsTensor> tensors;  // sorted by name
 };
 
-absl::StatusOr<OpenedFile> OpenMapped(const std::string& path) {
+absl::StatusOr<OpenedFile> OpenMapped(const std::string& path,
+                                      const TensorFilter& wanted) {
   INLAY_ASSIGN_OR_RETURN(MappedFile map, MappedFile::Open(path));
-  auto tensors = ParseSafetensorsHeader(map.bytes(), map.bytes().size());
+  auto tensors =
+      ParseSafetensorsHeader(map.bytes(), map.bytes().size(), wanted);
   if (!tensors.ok()) return InFile(path, tensors.status());
   return OpenedFile{{std::move(map), std::nullopt}, *std::move(tensors)};
 }
 
-absl::StatusOr<OpenedFile> OpenRead(const std::string& path) {
+absl::StatusOr<OpenedFile> OpenRead(const std::string& path,
+                                    const TensorFilter& wanted) {
   INLAY_ASSIGN_OR_RETURN(FileReader reader, FileReader::Open(path));
   std::vector<std::byte> header(static_cast<size_t>(
       std::min<uint64_t>(kSafetensorsPrefixBytes, reader.size())));
@@ -54,13 +57,15 @@ absl::StatusOr<OpenedFile> OpenRead(const std::string& path) {
   if (!data_start.ok()) return InFile(path, data_start.status());
   header.resize(static_cast<size_t>(*data_start));
   INLAY_RETURN_IF_ERROR(reader.ReadAt(0, absl::MakeSpan(header)));
-  auto tensors = ParseSafetensorsHeader(header, reader.size());
+  auto tensors = ParseSafetensorsHeader(header, reader.size(), wanted);
   if (!tensors.ok()) return InFile(path, tensors.status());
   return OpenedFile{{std::nullopt, std::move(reader)}, *std::move(tensors)};
 }
 
-absl::StatusOr<OpenedFile> Open(const std::string& path, WeightAccess access) {
-  return access == WeightAccess::kMap ? OpenMapped(path) : OpenRead(path);
+absl::StatusOr<OpenedFile> Open(const std::string& path, WeightAccess access,
+                                const TensorFilter& wanted) {
+  return access == WeightAccess::kMap ? OpenMapped(path, wanted)
+                                      : OpenRead(path, wanted);
 }
 
 class SafetensorsSource final : public WeightSource {
@@ -136,8 +141,8 @@ class SafetensorsSource final : public WeightSource {
 };
 
 absl::StatusOr<std::shared_ptr<const WeightSource>> OpenSingle(
-    const std::string& path, WeightAccess access) {
-  INLAY_ASSIGN_OR_RETURN(OpenedFile opened, Open(path, access));
+    const std::string& path, WeightAccess access, const TensorFilter& wanted) {
+  INLAY_ASSIGN_OR_RETURN(OpenedFile opened, Open(path, access, wanted));
   auto source = std::make_shared<SafetensorsSource>();
   source->AddFile(std::move(opened.file));
   for (SafetensorsTensor& tensor : opened.tensors) {
@@ -148,16 +153,23 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> OpenSingle(
 }
 
 absl::StatusOr<std::shared_ptr<const WeightSource>> OpenShards(
-    const std::string& directory, const std::string& index,
-    WeightAccess access) {
+    const std::string& directory, const std::string& index, WeightAccess access,
+    const TensorFilter& wanted) {
   INLAY_ASSIGN_OR_RETURN(const std::string text,
                          ReadWholeFile(index, kMaxIndexBytes));
-  INLAY_ASSIGN_OR_RETURN(const SafetensorsShards shards,
+  INLAY_ASSIGN_OR_RETURN(SafetensorsShards shards,
                          ParseSafetensorsIndex(text, index));
+  if (wanted != nullptr) {
+    for (auto& [file, names] : shards) {
+      std::erase_if(names,
+                    [&](const std::string& name) { return !wanted(name); });
+    }
+  }
   auto source = std::make_shared<SafetensorsSource>();
   for (const auto& [file, names] : shards) {
+    if (names.empty()) continue;
     const std::string path = FormattedString("%s/%s", directory, file);
-    INLAY_ASSIGN_OR_RETURN(OpenedFile opened, Open(path, access));
+    INLAY_ASSIGN_OR_RETURN(OpenedFile opened, Open(path, access, wanted));
     source->AddFile(std::move(opened.file));
     // Both lists are sorted: one walk finds each name.
     auto tensor = opened.tensors.begin();
@@ -195,11 +207,14 @@ absl::Status NoWeights(const std::string& directory) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const WeightSource>> OpenSafetensors(
-    const std::string& directory, WeightAccess access) {
+    const std::string& directory, WeightAccess access,
+    const TensorFilter& wanted) {
   const std::string single = FormattedString("%s/%s", directory, kSingleName);
-  if (IsRegularFile(single)) return OpenSingle(single, access);
+  if (IsRegularFile(single)) return OpenSingle(single, access, wanted);
   const std::string index = FormattedString("%s/%s", directory, kIndexName);
-  if (IsRegularFile(index)) return OpenShards(directory, index, access);
+  if (IsRegularFile(index)) {
+    return OpenShards(directory, index, access, wanted);
+  }
   return NoWeights(directory);
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/formats/model_files.h"
+#include "core/formats/safetensors.h"
 #include "core/formats/weight_source.h"
 
 namespace inlay {
@@ -16,9 +17,11 @@ namespace inlay {
 // model.safetensors.index.json lists there (only the tensors it lists are
 // seen). NOT_FOUND naming the missing file, INVALID_ARGUMENT for a malformed
 // one or a tensor that is not in its file, UNIMPLEMENTED for a folder with
-// pickled weights only.
+// pickled weights only. Only tensors that are `wanted` are there, and only
+// files with such are opened.
 absl::StatusOr<std::shared_ptr<const WeightSource>> OpenSafetensors(
-    const std::string& directory, WeightAccess access);
+    const std::string& directory, WeightAccess access,
+    const TensorFilter& wanted = nullptr);
 
 }  // namespace inlay
 

@@ -1,5 +1,6 @@
 #include <string>
 
+#include "core/formats/text_model.h"
 #include "core/model/arch.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
@@ -49,6 +50,7 @@ absl::StatusOr<const ArchRow*> FindArchitecture(const Json& config) {
       return &row;
     }
   }
+  INLAY_RETURN_IF_ERROR(WhyNoTextModel(config));
   if (name.empty() && model_type.empty()) {
     return absl::InvalidArgumentError(FormattedString(
         "config.json names neither \"architectures\" nor \"model_type\"; "

@@ -11,6 +11,7 @@
 
 #include "core/formats/quantized_settings.h"
 #include "core/formats/safetensors_writer.h"
+#include "core/model/arch.h"
 #include "core/quantize/checkpoint_layout.h"
 #include "core/quantize/group_scheme.h"
 #include "core/quantize/nearest_rows.h"
@@ -365,6 +366,11 @@ class CheckpointQuantizer {
       INLAY_RETURN_IF_ERROR(copy(name, &pass_.report().has_tokenizer));
     }
     Json config = files_.config;
+    // A multimodal model's text has none of its own.
+    if (JsonFind(config, "architectures") == nullptr) {
+      INLAY_ASSIGN_OR_RETURN(const ArchRow* row, FindArchitecture(config));
+      config["architectures"] = {std::string(row->architecture)};
+    }
     std::vector<std::string> kept = kept_;
     // A linear layer to other engines, tied or not.
     kept.push_back("lm_head");

@@ -9,6 +9,7 @@
 #include "core/formats/generation_config.h"
 #include "core/formats/model_path.h"
 #include "core/formats/python_json.h"
+#include "core/formats/text_model.h"
 
 namespace {
 
@@ -42,6 +43,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
        {inlay::InterpretGenerationDefaults(*json, inlay::Json()),
         inlay::InterpretGenerationDefaults(inlay::Json(), *json)}) {
     if (defaults.ok()) CheckDefaults(*defaults);
+  }
+  const auto inside = inlay::FindTextModel(*json);
+  if (inside.ok() && inside->has_value()) {
+    Require((*inside)->config.is_object() && inlay::WhyNoTextModel(*json).ok());
   }
   inlay::ChatDocuments documents;
   documents.tokenizer_config = *json;

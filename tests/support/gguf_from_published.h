@@ -3,6 +3,7 @@
 #ifndef INLAY_TESTS_SUPPORT_GGUF_FROM_PUBLISHED_H_
 #define INLAY_TESTS_SUPPORT_GGUF_FROM_PUBLISHED_H_
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -397,6 +398,41 @@ inline absl::StatusOr<std::vector<GgufTensorData>> GgufTensorsFrom(
     }
   }
   return out;
+}
+
+// Rounds the two matrices of the latent to q8_0, and stores what that gives
+// as such or in f32.
+inline void RoundLatent(bool in_blocks, std::vector<GgufTensorData>* tensors) {
+  constexpr size_t kBlock = 32;
+  for (GgufTensorData& tensor : *tensors) {
+    if (!tensor.name.ends_with("_b.weight") || tensor.shape.size() != 3) {
+      continue;
+    }
+    const size_t count = tensor.bytes.size() / RowBytes(tensor.dtype, 1);
+    std::string rounded;
+    for (size_t first = 0; first < count; first += kBlock) {
+      float most = 0;
+      for (size_t i = 0; i < kBlock; ++i) {
+        most = std::max(
+            most, std::fabs(FloatFrom(tensor.bytes, tensor.dtype, first + i)));
+      }
+      const uint16_t scale = F32ToF16(most / 127.0f);
+      if (in_blocks) {
+        rounded.append(reinterpret_cast<const char*>(&scale), sizeof(scale));
+      }
+      for (size_t i = 0; i < kBlock; ++i) {
+        const float value = FloatFrom(tensor.bytes, tensor.dtype, first + i);
+        const auto code = static_cast<int8_t>(
+            std::clamp(std::round(value / F16ToF32(scale)), -127.0f, 127.0f));
+        const float back = F16ToF32(scale) * code;
+        in_blocks ? rounded.append(1, static_cast<char>(code))
+                  : rounded.append(reinterpret_cast<const char*>(&back),
+                                   sizeof(back));
+      }
+    }
+    tensor.bytes = std::move(rounded);
+    tensor.dtype = in_blocks ? DType::kQ8_0 : DType::kF32;
+  }
 }
 
 inline absl::Status WriteGgufTensors(const std::vector<GgufTensorData>& tensors,

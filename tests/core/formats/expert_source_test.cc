@@ -151,6 +151,105 @@ TEST(ExpertSourceTest, GptOssTakesTurnsAndLiesInputsByOutputs) {
   }
 }
 
+// Published files have inputs by outputs, what transformers 5 writes outputs by
+// inputs.
+TEST(ExpertSourceTest, Qwen3VlLiesEitherWay) {
+  Json config = Config("qwen3_moe");
+  for (const bool by_inputs : {false, true}) {
+    std::vector<int64_t> gate_up = {kExperts, 2 * kWidth, kHidden + 1};
+    std::vector<int64_t> down = {kExperts, kHidden + 1, kWidth};
+    config["hidden_size"] = kHidden + 1;  // 2 * kWidth is kHidden
+    if (by_inputs) {
+      std::swap(gate_up[1], gate_up[2]);
+      std::swap(down[1], down[2]);
+    }
+    const auto stored =
+        WithBf16(true, {{std::string(kPrefix) + "gate_up_proj", gate_up},
+                        {std::string(kPrefix) + "down_proj", down}});
+    const auto source = PresentExperts(config, stored, "qwen3_vl_moe_text");
+    ASSERT_TRUE(source.ok()) << source.status();
+    const std::string up = Expert(1, "up_proj.weight");
+    const std::string out = Expert(1, "down_proj.weight");
+    EXPECT_EQ((*source)->Find(up)->shape,
+              (std::vector<int64_t>{kWidth, kHidden + 1}));
+    EXPECT_EQ((*source)->Find(out)->shape,
+              (std::vector<int64_t>{kHidden + 1, kWidth}));
+    // Row 1, column 2.
+    const int64_t rows = kHidden + 1;
+    EXPECT_EQ(Read16(**source, up)[rows + 2],
+              by_inputs ? (rows + 2) * 2 * kWidth + kWidth + 1
+                        : (2 * kWidth + kWidth + 1) * rows + 2);
+    EXPECT_EQ(Read16(**source, out)[kWidth + 2],
+              by_inputs ? (kWidth + 2) * rows + 1 : (rows + 1) * kWidth + 2);
+  }
+}
+
+// FP8: a scale an expert (Mistral 4's files), or one a block, which lie as the
+// codes do.
+TEST(ExpertSourceTest, ScalesOfFp8) {
+  constexpr int64_t kOdd = kHidden + 8;
+  Json config = Config("qwen3_moe");
+  config["hidden_size"] = kOdd;
+  config["quantization_config"] = {{"weight_block_size", {8, 8}}};
+  const std::vector<float> numbers = [] {
+    std::vector<float> values(kExperts * kOdd * kWidth);
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(i);
+    return values;
+  }();
+  const auto value = [](const WeightSource& source, const std::string& name,
+                        size_t at) {
+    float number = -1;
+    const WeightInfo* info = source.Find(name);
+    EXPECT_NE(info, nullptr) << name;
+    if (info == nullptr) return number;
+    EXPECT_TRUE(source
+                    .Read(*info, at * sizeof(number),
+                          absl::MakeSpan(reinterpret_cast<std::byte*>(&number),
+                                         sizeof(number)))
+                    .ok());
+    return number;
+  };
+  const auto present = [&](bool by_inputs, std::vector<int64_t> gate_up,
+                           std::vector<int64_t> scales) {
+    if (by_inputs) std::swap(gate_up[1], gate_up[2]);
+    if (by_inputs) std::swap(scales[1], scales[2]);
+    auto stored = std::make_shared<MemoryWeights>(true);
+    const std::string name = std::string(kPrefix) + "gate_up_proj";
+    stored->Add(name, DType::kF8E4M3, gate_up, numbers.data());
+    stored->Add(name + "_scale_inv", DType::kF32, scales, numbers.data());
+    return PresentExperts(config, stored, "qwen3_vl_moe_text");
+  };
+  for (const bool by_inputs : {false, true}) {
+    const auto whole =
+        present(by_inputs, {kExperts, 2 * kWidth, kOdd}, {kExperts, 1, 1});
+    ASSERT_TRUE(whole.ok()) << whole.status();
+    for (const char* part : {"gate_proj", "up_proj"}) {
+      const std::string layer = Expert(2, part);
+      EXPECT_EQ((*whole)->Find(layer + ".weight")->dtype, DType::kF8E4M3);
+      EXPECT_EQ(value(**whole, layer + ".weight_scale_inv", 0), 2.0f);
+    }
+    // 4 blocks of rows each, 9 of columns.
+    const auto blocks =
+        present(by_inputs, {kExperts, 2 * kWidth, kOdd}, {kExperts, 8, 9});
+    ASSERT_TRUE(blocks.ok()) << blocks.status();
+    const std::string up = Expert(1, "up_proj.weight_scale_inv");
+    EXPECT_EQ((*blocks)->Find(up)->shape, (std::vector<int64_t>{4, 9}));
+    EXPECT_EQ(value(**blocks, up, 2 * 9 + 3),
+              by_inputs ? (9 + 3) * 8 + 4 + 2 : (8 + 4 + 2) * 9 + 3);
+  }
+  // A block that holds rows of both; scales of nothing.
+  EXPECT_THAT(
+      present(false, {kExperts, 24, kOdd}, {kExperts, 4, 9}).status().message(),
+      HasSubstr("some of gate's and of up's"));
+  EXPECT_FALSE(present(false, {kExperts, 2 * kWidth, kOdd}, {1, 8, 9}).ok());
+  auto alone = std::make_shared<MemoryWeights>(true);
+  alone->Add(std::string(kPrefix) + "down_proj_scale_inv", DType::kF32,
+             {kExperts, 1, 1}, numbers.data());
+  EXPECT_TRUE(
+      absl::IsNotFound(PresentExperts(Config("mistral4"), alone).status()));
+}
+
 // e2m1, by the specification.
 double Level(int code) {
   constexpr double kLevels[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};

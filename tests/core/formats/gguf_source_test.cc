@@ -154,6 +154,23 @@ TEST(GgufSource, WrongKeysAreNamed) {
   ExpectBad(with("none", F32Entry("llama.rope.freq_base",
                                   std::numeric_limits<float>::infinity())),
             "finite");
+  // Of a fourth row of positions.
+  ExpectBad(
+      with("none", ArrayEntry("llama.rope.dimension_sections", GgufType::kU32,
+                              4, Raw(1u) + Raw(1u) + Raw(0u) + Raw(2u))),
+      "has 2 at 3", StatusCode::kUnimplemented);
+  // GLM-4V's.
+  GgufParts glm = Llama();
+  for (std::string& entry : glm.entries) {
+    for (size_t at; (at = entry.find("llama")) != entry.npos;) {
+      entry.replace(at, 5, "glm4");
+      entry[at - 8] = static_cast<char>(entry[at - 8] - 1);
+    }
+  }
+  glm.entries.push_back(ArrayEntry("glm4.rope.dimension_sections",
+                                   GgufType::kU32, 3,
+                                   Raw(8u) + Raw(12u) + Raw(12u)));
+  ExpectBad(glm, "GLM-4 without vision", StatusCode::kUnimplemented);
   ExpectBad(with("none", StringEntry("llama.rope.scaling.type", "odd")),
             "\"odd\"", StatusCode::kUnimplemented);
   ExpectBad(with("none", StringEntry("llama.rope.scaling.type", "\xff")),

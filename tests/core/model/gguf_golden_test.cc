@@ -75,6 +75,9 @@ class WrittenGguf : public GgufGoldenModel {
       all.push_back(
           writer.SetU32(key("attention.key_length"), number("head_dim")));
     }
+    if (!sections_.empty()) {
+      all.push_back(writer.SetI32s(key("rope.dimension_sections"), sections_));
+    }
     SetOptional(config, name, &writer, &all);
     SetExperts(config, name, &writer, &all);
     const LatentShape latent = SetLatent(config, name, is_old, &writer, &all);
@@ -101,42 +104,6 @@ class WrittenGguf : public GgufGoldenModel {
     }
     if (round_latent_) RoundLatent(store_rounded_, &tensors);
     return WriteGgufTensors(tensors, &writer);
-  }
-
-  // Rounds the two matrices of the latent to q8_0, and stores what that gives
-  // as such or in f32.
-  static void RoundLatent(bool in_blocks,
-                          std::vector<GgufTensorData>* tensors) {
-    constexpr size_t kBlock = 32;
-    for (GgufTensorData& tensor : *tensors) {
-      if (!tensor.name.ends_with("_b.weight") || tensor.shape.size() != 3) {
-        continue;
-      }
-      const size_t count = tensor.bytes.size() / RowBytes(tensor.dtype, 1);
-      std::string rounded;
-      for (size_t first = 0; first < count; first += kBlock) {
-        float most = 0;
-        for (size_t i = 0; i < kBlock; ++i) {
-          most = std::max(most, std::fabs(FloatFrom(tensor.bytes, tensor.dtype,
-                                                    first + i)));
-        }
-        const uint16_t scale = F32ToF16(most / 127.0f);
-        if (in_blocks) {
-          rounded.append(reinterpret_cast<const char*>(&scale), sizeof(scale));
-        }
-        for (size_t i = 0; i < kBlock; ++i) {
-          const float value = FloatFrom(tensor.bytes, tensor.dtype, first + i);
-          const auto code = static_cast<int8_t>(
-              std::clamp(std::round(value / F16ToF32(scale)), -127.0f, 127.0f));
-          const float back = F16ToF32(scale) * code;
-          in_blocks ? rounded.append(1, static_cast<char>(code))
-                    : rounded.append(reinterpret_cast<const char*>(&back),
-                                     sizeof(back));
-        }
-      }
-      tensor.bytes = std::move(rounded);
-      tensor.dtype = in_blocks ? DType::kQ8_0 : DType::kF32;
-    }
   }
 
   void SetOptional(const Json& config, const std::string& arch,
@@ -441,6 +408,7 @@ class WrittenGguf : public GgufGoldenModel {
 
   bool round_latent_ = false;
   bool store_rounded_ = false;
+  std::vector<int32_t> sections_;  // of rope; none: no such key
   std::string path_ =
       ::testing::TempDir() + "written_" + std::to_string(getpid()) + ".gguf";
 };
@@ -513,6 +481,35 @@ INSTANTIATE_TEST_SUITE_P(
                       "lfm2_moe", "olmoe", "seed_oss", "ernie4_5",
                       "ernie4_5_moe", "ministral3", "cohere", "dots1"),
     [](const auto& info) { return std::string(info.param); });
+
+// llama.cpp's names for text models of Qwen's multimodal ones, and what says
+// that a file is of GLM-4V.
+class MultimodalGguf : public WrittenGguf {};
+
+TEST_P(MultimodalGguf, Goldens) {
+  static const std::map<std::string, std::string> kArchs = {
+      {"qwen2", "qwen2vl"}, {"qwen3", "qwen3vl"}, {"qwen3_moe", "qwen3vlmoe"}};
+  const ModelFiles published = Open(GetParam(), "config.json");
+  sections_ = {2, 3, 3, 0};
+  ASSERT_TRUE(Write(published, kArchs.at(GetParam())).ok());
+  auto files = OpenModelFiles(path_, {});
+  ASSERT_TRUE(files.ok()) << files.status();
+  if (published.config.contains("mlp_only_layers")) {
+    files->config["mlp_only_layers"] = published.config["mlp_only_layers"];
+  }
+  CheckGoldens(*files);
+  // Positions of a fourth row are none of a text's.
+  sections_ = {2, 2, 2, 2};
+  ASSERT_TRUE(Write(published, kArchs.at(GetParam())).ok());
+  EXPECT_EQ(OpenModelFiles(path_, {}).status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MultimodalGguf,
+                         ::testing::Values("qwen2", "qwen3", "qwen3_moe"),
+                         [](const auto& info) {
+                           return std::string(info.param);
+                         });
 
 // Files of converters before tensors came apart: kv_b of latent attention, qkvz
 // of Qwen 3 Next.

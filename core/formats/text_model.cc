@@ -1,0 +1,344 @@
+#include "core/formats/text_model.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/formats/describe.h"
+#include "memory/formatted_string.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// A line of multimodal.def.
+struct Multimodal {
+  std::string_view architecture;
+  std::string_view model_type;
+  std::string_view text_type;
+  bool ties = false;
+  std::string_view refusal;  // empty: opens
+};
+
+constexpr Multimodal kMultimodal[] = {
+#define INLAY_MULTIMODAL(architecture, model_type, text_type, ties) \
+  {architecture, model_type, text_type, ties, {}},
+#define INLAY_NOT_TEXT_ALONE(architecture, model_type, reason) \
+  {architecture, model_type, {}, false, reason},
+#include "core/formats/multimodal.def"
+#undef INLAY_MULTIMODAL
+#undef INLAY_NOT_TEXT_ALONE
+};
+
+// A text model that is a family under another model_type. `defaults`: what it
+// assumes where that family assumes something else. `fixed`: what it has
+// whatever its config says.
+struct RenamedText {
+  std::string_view type;
+  std::string_view model_type;
+  std::string_view defaults;
+  std::string_view fixed;
+  bool divides_heads = false;  // head_dim is hidden_size / heads if absent
+};
+
+constexpr std::string_view kQwen2VlDefaults =
+    R"({"vocab_size":152064,"hidden_size":8192,"intermediate_size":29568,
+    "num_hidden_layers":80,"num_attention_heads":64,"num_key_value_heads":8,
+    "max_position_embeddings":32768,"rms_norm_eps":1e-05,"max_window_layers":80,
+    "rope_theta":1000000.0})";
+constexpr std::string_view kQwen3VlFixed =
+    R"({"use_sliding_window":false,"layer_types":null})";
+constexpr RenamedText kRenamed[] = {
+    {"qwen2_vl_text", "qwen2", kQwen2VlDefaults, "{}"},
+    {"qwen2_5_vl_text", "qwen2", kQwen2VlDefaults, "{}"},
+    {"qwen3_vl_text", "qwen3",
+     R"({"max_position_embeddings":128000,"rope_theta":500000.0})",
+     kQwen3VlFixed},
+    {"qwen3_vl_moe_text", "qwen3_moe",
+     R"({"intermediate_size":5632,"num_attention_heads":16,
+     "num_key_value_heads":16,"max_position_embeddings":128000,
+     "rope_theta":500000.0,"moe_intermediate_size":1408,
+     "num_experts_per_tok":4})",
+     R"({"use_sliding_window":false,"norm_topk_prob":true})"},
+    {"glm4v_text", "glm4",
+     R"({"max_position_embeddings":32768,"rms_norm_eps":1e-05,
+     "partial_rotary_factor":1.0})",
+     R"({"attention_bias":true})", true},
+    {"glm4v_moe_text", "glm4_moe",
+     R"({"vocab_size":151424,"max_position_embeddings":65536,
+     "attention_bias":true})",
+     R"({"use_qk_norm":false})"},
+    {"gemma4_unified_text", "gemma4_text",
+     R"({"max_position_embeddings":262144,"sliding_window":1024})",
+     R"({"hidden_size_per_layer_input":0,"enable_moe_block":false})"},
+    {"kimi_k2", "deepseek_v3", "{}", "{}"},
+};
+
+// Where the text model's modules lie, first match first; old names (published
+// ones) and those that transformers 5 writes.
+struct Prefix {
+  std::string_view stored;
+  std::string_view own;
+};
+constexpr Prefix kPrefixes[] = {
+    // What transformers 5 writes of Kimi K2.5's layers.
+    {"language_model.model.blocks.", "model.layers."},
+    {"language_model.model.", "model."},
+    {"language_model.lm_head.", "lm_head."},
+    {"model.language_model.", "model."},
+    {"model.text_model.", "model."},
+    {"lm_head.", "lm_head."},
+    // Qwen2-VL's published files.
+    {"model.embed_tokens.", "model.embed_tokens."},
+    {"model.layers.", "model.layers."},
+    {"model.norm.", "model.norm."},
+};
+
+std::string FirstArchitecture(const Json& config) {
+  const Json* list = JsonFind(config, "architectures");
+  if (list == nullptr || !list->is_array() || list->empty() ||
+      !list->front().is_string()) {
+    return "";
+  }
+  return list->front().get<std::string>();
+}
+
+const Multimodal* FindClass(const Json& config) {
+  const std::string name = FirstArchitecture(config);
+  const Json* type = JsonFind(config, "model_type");
+  for (const Multimodal& row : kMultimodal) {
+    if (name.empty() ? type != nullptr && *type == row.model_type
+                     : name == row.architecture) {
+      return &row;
+    }
+  }
+  return nullptr;
+}
+
+// The text model's own keys; those of Qwen2-VL's published files stand beside
+// the others.
+absl::StatusOr<Json> OwnConfig(const Json& config, const Multimodal& row) {
+  const Json* text = JsonFind(config, "text_config");
+  if (text == nullptr && (row.text_type == "qwen2_vl_text" ||
+                          row.text_type == "qwen2_5_vl_text")) {
+    Json own = config;
+    own.erase("vision_config");
+    own.erase("model_type");
+    return own;
+  }
+  if (text == nullptr || !text->is_object()) {
+    return absl::InvalidArgumentError(
+        FormattedString("config.json: text_config is %s, allowed: an object",
+                        text == nullptr ? "missing" : text->type_name()));
+  }
+  if (JsonFind(*text, "text_config") != nullptr) {
+    return absl::InvalidArgumentError(
+        "config.json: text_config has a text_config itself, allowed: none");
+  }
+  return *text;
+}
+
+absl::StatusOr<bool> Ties(const Json& config, const Json& own, bool fallback) {
+  INLAY_ASSIGN_OR_RETURN(const bool text,
+                         JsonBool(own, "tie_word_embeddings", false));
+  INLAY_ASSIGN_OR_RETURN(const bool outer,
+                         JsonBool(config, "tie_word_embeddings", fallback));
+  // LFM2-VL's.
+  INLAY_ASSIGN_OR_RETURN(const bool named,
+                         JsonBool(config, "tie_embedding", outer));
+  return text || named;
+}
+
+void TakeFromOutside(const Json& config, Json* own) {
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id",
+                          "dtype", "torch_dtype"}) {
+    const Json* outer = JsonFind(config, key);
+    if (outer != nullptr && JsonFind(*own, key) == nullptr) {
+      (*own)[key] = *outer;
+    }
+  }
+  const Json* settings = JsonFind(config, "quantization_config");
+  if (settings != nullptr) (*own)["quantization_config"] = *settings;
+}
+
+// Of text all rows of positions are equal, whatever the sections.
+void MakePlainRope(Json* own) {
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const auto found = own->find(key);
+    if (found == own->end() || !found->is_object()) continue;
+    for (const char* name : {"type", "rope_type"}) {
+      const auto type = found->find(name);
+      if (type != found->end() && *type == "mrope") *type = "default";
+    }
+    found->erase("mrope_section");
+    found->erase("mrope_interleaved");
+  }
+}
+
+absl::Status Rename(const RenamedText& row, Json* own) {
+  INLAY_ASSIGN_OR_RETURN(const Json defaults,
+                         ParseJson(row.defaults, "defaults"));
+  for (const auto& [key, value] : defaults.items()) {
+    if (!own->contains(key)) (*own)[key] = value;
+  }
+  INLAY_ASSIGN_OR_RETURN(const Json fixed, ParseJson(row.fixed, "fixed"));
+  for (const auto& [key, value] : fixed.items()) (*own)[key] = value;
+  (*own)["model_type"] = std::string(row.model_type);
+  if (!row.divides_heads || JsonFind(*own, "head_dim") != nullptr) {
+    return absl::OkStatus();
+  }
+  constexpr int64_t kMost = int64_t{1} << 20;
+  INLAY_ASSIGN_OR_RETURN(const int64_t hidden,
+                         JsonInt(*own, "hidden_size", 4096, 1, kMost));
+  INLAY_ASSIGN_OR_RETURN(const int64_t heads,
+                         JsonInt(*own, "num_attention_heads", 32, 1, kMost));
+  (*own)["head_dim"] = std::max<int64_t>(1, hidden / heads);
+  return absl::OkStatus();
+}
+
+class TextSource final : public WeightSource {
+ public:
+  struct Entry {
+    WeightInfo info;
+    const WeightInfo* stored = nullptr;
+  };
+
+  TextSource(std::shared_ptr<const WeightSource> stored,
+             std::vector<Entry> entries)
+      : stored_(std::move(stored)) {
+    std::sort(entries.begin(), entries.end(),
+              [](const Entry& a, const Entry& b) {
+                return a.info.name < b.info.name;
+              });
+    for (Entry& entry : entries) {
+      infos_.push_back(std::move(entry.info));
+      from_.push_back(entry.stored);
+    }
+  }
+
+  absl::Status CheckNamesDiffer() const {
+    for (size_t i = 1; i < infos_.size(); ++i) {
+      if (infos_[i - 1].name != infos_[i].name) continue;
+      return absl::InvalidArgumentError(FormattedString(
+          "tensors %s and %s are both the text model's %s, allowed: one",
+          Quoted(from_[i - 1]->name), Quoted(from_[i]->name),
+          Quoted(infos_[i].name)));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Span<const WeightInfo> weights() const override { return infos_; }
+
+  const std::byte* Mapped(const WeightInfo& info) const override {
+    const WeightInfo* own = Find(info.name);
+    return own == nullptr ? nullptr
+                          : stored_->Mapped(*from_[own - infos_.data()]);
+  }
+
+  absl::Status Read(const WeightInfo& info, uint64_t offset,
+                    absl::Span<std::byte> destination) const override {
+    const WeightInfo* own = Find(info.name);
+    if (own == nullptr) {
+      return absl::NotFoundError(FormattedString(
+          "tensor %s does not come from these files", Quoted(info.name)));
+    }
+    return stored_->Read(*from_[own - infos_.data()], offset, destination);
+  }
+
+ private:
+  std::shared_ptr<const WeightSource> stored_;
+  std::vector<WeightInfo> infos_;
+  std::vector<const WeightInfo*> from_;  // of infos_
+};
+
+std::string SupportedClasses() {
+  std::string names;
+  for (const Multimodal& row : kMultimodal) {
+    if (!row.refusal.empty()) continue;
+    names.append(names.empty() ? "" : ", ").append(row.architecture);
+  }
+  return names;
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<TextModel>> FindTextModel(const Json& config) {
+  const Multimodal* row = FindClass(config);
+  if (row == nullptr || !row->refusal.empty()) return std::nullopt;
+  TextModel model;
+  INLAY_ASSIGN_OR_RETURN(model.config, OwnConfig(config, *row));
+  Json& own = model.config;
+  INLAY_ASSIGN_OR_RETURN(model.type,
+                         JsonString(own, "model_type", row->text_type));
+  INLAY_ASSIGN_OR_RETURN(const bool ties, Ties(config, own, row->ties));
+  own["model_type"] = model.type;
+  own["tie_word_embeddings"] = ties;
+  own.erase("architectures");
+  TakeFromOutside(config, &own);
+  MakePlainRope(&own);
+  for (const RenamedText& renamed : kRenamed) {
+    if (renamed.type != model.type) continue;
+    INLAY_RETURN_IF_ERROR(Rename(renamed, &own));
+  }
+  return model;
+}
+
+absl::Status WhyNoTextModel(const Json& config) {
+  const Multimodal* row = FindClass(config);
+  const Json* text = JsonFind(config, "text_config");
+  if (row == nullptr && text == nullptr) return absl::OkStatus();
+  if (row != nullptr && row->refusal.empty()) return absl::OkStatus();
+  const Json* type = text == nullptr ? nullptr : JsonFind(*text, "model_type");
+  const std::string family =
+      type != nullptr && type->is_string()
+          ? FormattedString(" around a text model of model_type %s",
+                            Quoted(type->get<std::string>()))
+          : std::string();
+  const std::string name = row != nullptr ? std::string(row->architecture)
+                                          : FirstArchitecture(config);
+  return absl::UnimplementedError(FormattedString(
+      "config.json is of the multimodal class %s%s, which is not supported%s; "
+      "multimodal classes whose text model is supported are %s",
+      Quoted(name), family,
+      row == nullptr ? std::string() : FormattedString(" (%s)", row->refusal),
+      SupportedClasses()));
+}
+
+std::optional<std::string> TextModelName(std::string_view stored) {
+  for (const Prefix& prefix : kPrefixes) {
+    if (!stored.starts_with(prefix.stored)) continue;
+    return std::string(prefix.own).append(stored.substr(prefix.stored.size()));
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<std::shared_ptr<const WeightSource>> PresentTextModel(
+    std::shared_ptr<const WeightSource> stored, Json* config) {
+  std::vector<TextSource::Entry> entries;
+  for (const WeightInfo& info : stored->weights()) {
+    std::optional<std::string> name = TextModelName(info.name);
+    if (!name.has_value()) continue;
+    if (name->starts_with("lm_head.")) (*config)["tie_word_embeddings"] = false;
+    entries.push_back({info, &info});
+    entries.back().info.name = *std::move(name);
+  }
+  auto source =
+      std::make_shared<TextSource>(std::move(stored), std::move(entries));
+  INLAY_RETURN_IF_ERROR(source->CheckNamesDiffer());
+  return source;
+}
+
+void RenameQuantizedLayers(Json* settings) {
+  if (!settings->is_object()) return;
+  const auto layers = settings->find("quantized_layers");
+  if (layers == settings->end() || !layers->is_object()) return;
+  Json renamed = Json::object();
+  for (const auto& [layer, own] : layers->items()) {
+    // A module's name ends where its tensors' go on.
+    const auto name = TextModelName(layer + ".");
+    if (name.has_value()) renamed[name->substr(0, name->size() - 1)] = own;
+  }
+  *layers = std::move(renamed);
+}
+
+}  // namespace inlay

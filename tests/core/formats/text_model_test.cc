@@ -1,0 +1,154 @@
+#include "core/formats/text_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/core/formats/format_test_util.h"
+
+namespace inlay {
+namespace {
+
+Json Llava(const char* text) {
+  return {{"architectures", {"LlavaForConditionalGeneration"}},
+          {"model_type", "llava"},
+          {"text_config", Json::parse(text)}};
+}
+
+Json Found(const Json& config) {
+  const auto model = FindTextModel(config);
+  EXPECT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(model.ok() && model->has_value());
+  return model.ok() && model->has_value() ? (*model)->config : Json();
+}
+
+TEST(TextModel, PlainAndUnknownModelsAreLeftAlone) {
+  for (const char* config :
+       {"null", "{}", "[]", R"({"architectures":["LlamaForCausalLM"]})",
+        R"({"architectures":["SomeVlModel"],"text_config":{}})",
+        R"({"architectures":["MllamaForConditionalGeneration"],
+            "text_config":3})",
+        R"({"model_type":"gemma3_text"})"}) {
+    const auto model = FindTextModel(Json::parse(config));
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_FALSE(model->has_value()) << config;
+  }
+  EXPECT_TRUE(WhyNoTextModel(Json::object()).ok());
+  ExpectError(WhyNoTextModel(Json{{"text_config", Json::object()}}),
+              kUnsupported, "class \"\"");
+}
+
+TEST(TextModel, BadTextConfigsAreRefused) {
+  for (const char* text :
+       {"null", "[]", "3", "\"llama\"", R"({"text_config":{}})",
+        R"({"model_type":1})", R"({"tie_word_embeddings":"yes"})"}) {
+    EXPECT_EQ(FindTextModel(Llava(text)).status().code(), kInvalid) << text;
+  }
+  Json config = Llava("{}");
+  config["tie_word_embeddings"] = 1;
+  EXPECT_EQ(FindTextModel(config).status().code(), kInvalid);
+  ExpectError(
+      FindTextModel(
+          Json::parse(R"({"architectures":["Glm4vForConditionalGeneration"],
+                                  "text_config":{"hidden_size":"x"}})"))
+          .status(),
+      kInvalid, "hidden_size");
+}
+
+TEST(TextModel, TakesFromOutsideWhatItIsSilentAbout) {
+  Json config = Llava(
+      R"({"model_type":"mistral","architectures":["X"],"eos_token_id":7,
+          "quantization_config":{"quant_method":"awq"}})");
+  config["eos_token_id"] = 8;
+  config["pad_token_id"] = 9;
+  config["dtype"] = "float16";
+  config["quantization_config"] = {{"quant_method", "gptq"}};
+  const Json own = Found(config);
+  EXPECT_EQ(own, (Json{{"model_type", "mistral"},
+                       {"eos_token_id", 7},
+                       {"pad_token_id", 9},
+                       {"dtype", "float16"},
+                       {"tie_word_embeddings", false},
+                       {"quantization_config", {{"quant_method", "gptq"}}}}));
+}
+
+TEST(TextModel, AClassIsFoundByItsModelTypeToo) {
+  const Json own =
+      Found({{"model_type", "gemma3"}, {"text_config", {{"hidden_size", 8}}}});
+  EXPECT_EQ(own["model_type"], "gemma3_text");
+  EXPECT_EQ(own["tie_word_embeddings"], true);  // Gemma3Config's
+}
+
+TEST(TextModel, EmbeddingsAreTiedByEitherConfig) {
+  struct Case {
+    const char* text;
+    Json outer;
+    bool ties;
+  };
+  const Case cases[] = {{"{}", Json(), false},
+                        {"{}", true, true},
+                        {R"({"tie_word_embeddings":true})", Json(), true},
+                        {R"({"tie_word_embeddings":true})", false, true},
+                        {R"({"tie_word_embeddings":false})", true, true}};
+  for (const Case& one : cases) {
+    Json config = Llava(one.text);
+    config["tie_word_embeddings"] = one.outer;
+    EXPECT_EQ(Found(config)["tie_word_embeddings"], one.ties) << one.text;
+  }
+  // LFM2-VL spells it otherwise.
+  EXPECT_EQ(Found({{"model_type", "lfm2_vl"},
+                   {"tie_embedding", false},
+                   {"text_config", Json::object()}})["tie_word_embeddings"],
+            false);
+}
+
+TEST(TextModel, PositionsOfThreeRowsAreOne) {
+  const Json own = Found({{"model_type", "qwen2_5_vl"},
+                          {"vision_config", {{"depth", 1}}},
+                          {"num_hidden_layers", 2},
+                          {"rope_scaling",
+                           {{"type", "mrope"},
+                            {"mrope_section", {1, 2}},
+                            {"rope_type", "yarn"}}}});
+  EXPECT_EQ(own["rope_scaling"],
+            (Json{{"type", "default"}, {"rope_type", "yarn"}}));
+  EXPECT_EQ(own["model_type"], "qwen2");
+  EXPECT_EQ(own["num_hidden_layers"], 2);
+  EXPECT_EQ(own["rope_theta"], 1e6);  // Qwen2_5_VLTextConfig's, not Qwen2's
+  EXPECT_FALSE(own.contains("vision_config"));
+}
+
+TEST(TextModel, NamesOfTensors) {
+  const std::pair<const char*, const char*> names[] = {
+      {"language_model.model.layers.0.x.weight", "model.layers.0.x.weight"},
+      {"language_model.lm_head.weight", "lm_head.weight"},
+      {"model.language_model.norm.weight", "model.norm.weight"},
+      {"model.text_model.norm.weight", "model.norm.weight"},
+      {"lm_head.weight_packed", "lm_head.weight_packed"},
+      {"model.layers.0.x.qweight", "model.layers.0.x.qweight"},
+  };
+  for (const auto& [stored, own] : names) {
+    EXPECT_EQ(TextModelName(stored), own);
+  }
+  for (const char* other :
+       {"", "vision_tower.layers.0.x", "visual.x", "model.visual.blocks.0.x",
+        "multi_modal_projector.linear_1.weight", "model.vision_tower.norm",
+        "mtp.layers.0.x", "model.lm_heads.weight"}) {
+    EXPECT_FALSE(TextModelName(other).has_value()) << other;
+  }
+}
+
+TEST(TextModel, QuantizedLayersAreRenamed) {
+  Json settings = {{"quantized_layers",
+                    {{"language_model.model.layers.0.q", {{"a", 1}}},
+                     {"vision_tower.q", {{"a", 2}}},
+                     {"lm_head", {{"a", 3}}}}}};
+  RenameQuantizedLayers(&settings);
+  EXPECT_EQ(settings["quantized_layers"],
+            (Json{{"model.layers.0.q", {{"a", 1}}}, {"lm_head", {{"a", 3}}}}));
+  Json none = 3;
+  RenameQuantizedLayers(&none);
+  EXPECT_EQ(none, 3);
+}
+
+}  // namespace
+}  // namespace inlay

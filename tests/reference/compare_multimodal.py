@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""Logits of text beside transformers' of tiny random multimodal models: each class of core/formats/multimodal.def that transformers has.
+
+Each is made with its towers, and read three times: as transformers 5 saves it, with tensors named as published files of before have them,
+and with the configuration of those. A line each: the largest difference of logits over their deviation, "DIFFERS" where it is more than
+1e-4 and than what weights that change by a relative 3e-7 make of transformers' own (shown behind), "refused" for an error of Inlay's. Not a test, as compare_transformers.py is none. From the repository's root:
+
+    python3 tests/reference/compare_multimodal.py [CLASS ...]
+"""
+import argparse
+import json
+import pathlib
+import sys
+import tempfile
+
+import compare_transformers as single
+import safetensors.torch
+import torch
+import transformers
+
+TEXT = {key: value for key, value in single.BASE.items() if not key.endswith("_id")} | {"head_dim": 16}
+MROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "mrope_section": [2, 3, 3]}}
+# Without a head_dim of their own.
+MROPE_12 = {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "mrope_section": [2, 3, 1]}}
+OLD_MROPE = {"rope_theta": 5000.0, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 1]}}
+MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
+HYBRID = {"num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+          "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+          "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1],
+                              "mrope_interleaved": True}}
+SIGLIP = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+QWEN_VISION = {"depth": 1, "embed_dim": 32, "hidden_size": 48, "num_heads": 2, "mlp_ratio": 2, "patch_size": 14}
+QWEN3_VISION = {"depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 48, "num_position_embeddings": 16,
+                "deepstack_visual_indexes": [0]}
+GLM_VISION = {"depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 48, "image_size": 28}
+PIXTRAL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14,
+           "model_type": "pixtral"}
+CLIP = {**SIGLIP, "model_type": "clip_vision_model", "projection_dim": 16}
+LATENT = {"num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
+          "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_group": 1, "topk_group": 1}
+AUDIO = {"d_model": 32, "hidden_size": 32, "encoder_layers": 1, "num_hidden_layers": 1, "encoder_attention_heads": 2, "num_attention_heads": 2,
+         "encoder_ffn_dim": 48, "intermediate_size": 48, "max_source_positions": 16, "num_mel_bins": 8}
+GEMMA = {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "sliding_window": 8}
+LLAVA = [("model.language_model.", "language_model.model."), ("lm_head.", "language_model.lm_head."), ("model.", "")]
+QWEN2_VL = [("model.language_model.", "model."), ("model.visual.", "visual.")]
+
+
+def qwen2_vl(config):
+    """Keys of the text stand beside the others."""
+    text = config.pop("text_config")
+    for key in ("model_type", "rope_parameters"):
+        text.pop(key)
+    return text | OLD_MROPE | config
+
+
+def old_rope(config):
+    text = config["text_config"]
+    text.pop("rope_parameters")
+    text |= {"rope_theta": 5000.0, "rope_scaling": {"rope_type": "default", "mrope_section": [2, 3, 3], "mrope_interleaved": True}}
+    return config
+
+
+def old_gemma3(config):
+    """Published files leave most keys out; heads of 256 dimensions are what they mean then."""
+    text = config["text_config"]
+    ropes = text.pop("rope_parameters")
+    text |= {"rope_theta": ropes["full_attention"]["rope_theta"], "rope_local_base_freq": ropes["sliding_attention"]["rope_theta"],
+             "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+    for key in ("layer_types", "tie_word_embeddings", "hidden_activation", "query_pre_attn_scalar", "vocab_size_text", "attention_bias"):
+        text.pop(key, None)
+    config.pop("tie_word_embeddings", None)
+    return config
+
+
+CASES = {
+    "Gemma3ForConditionalGeneration": [
+        {"text": {**GEMMA, "query_pre_attn_scalar": 256}, "vision": SIGLIP, "outer": {"mm_tokens_per_image": 4}, "old": LLAVA, "config": old_gemma3},
+        {"text": {**GEMMA, "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                                               "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}},
+         "vision": SIGLIP, "outer": {"mm_tokens_per_image": 4}, "old": LLAVA}],
+    "Gemma4ForConditionalGeneration": [{"text": {**GEMMA, "vocab_size_per_layer_input": 96, "hidden_size_per_layer_input": 8, "global_head_dim": 16},
+                                        "vision": {**SIGLIP, "num_key_value_heads": 2, "head_dim": 16}, "outer": {"audio_config": None}}],
+    "Gemma4UnifiedForConditionalGeneration": [{"text": {**GEMMA, "global_head_dim": 16}, "vision": {}, "outer": {"audio_config": None}}],
+    "Mistral3ForConditionalGeneration": [
+        {"text": {"model_type": "mistral", "sliding_window": None}, "vision": PIXTRAL, "outer": {"tie_word_embeddings": False}, "old": LLAVA},
+        {"text": {"model_type": "mistral", "sliding_window": None}, "vision": PIXTRAL, "outer": {}, "old": LLAVA},
+        {"text": {"model_type": "ministral3", "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+                                                                  "original_max_position_embeddings": 32, "llama_4_scaling_beta": 0.1}},
+         "vision": PIXTRAL, "outer": {"tie_word_embeddings": False}, "old": LLAVA},
+        {"text": {"model_type": "mistral4", **LATENT}, "vision": PIXTRAL, "no_head_dim": True, "outer": {"tie_word_embeddings": False}, "old": LLAVA}],
+    "Llama4ForConditionalGeneration": [
+        {"text": {"intermediate_size_mlp": 64, "num_local_experts": 4, "attention_chunk_size": 16, "moe_layers": [1]},
+         "vision": {**SIGLIP, "projector_input_dim": 32, "projector_output_dim": 32, "vision_output_dim": 32, "intermediate_size": 128}}],
+    "Qwen2VLForConditionalGeneration": [
+        {"text": MROPE_12, "vision": QWEN_VISION, "outer": {"tie_word_embeddings": tied}, "old": QWEN2_VL, "config": qwen2_vl, "no_head_dim": True}
+        for tied in (False, True)],
+    "Qwen2_5_VLForConditionalGeneration": [
+        {"text": MROPE_12, "vision": {"depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 48},
+         "outer": {"tie_word_embeddings": tied}, "old": QWEN2_VL, "config": qwen2_vl, "no_head_dim": True} for tied in (False, True)],
+    "Qwen3VLForConditionalGeneration": [
+        {"text": {"rope_parameters": {**MROPE["rope_parameters"], "mrope_interleaved": True}}, "vision": QWEN3_VISION, "config": old_rope,
+         "outer": {"tie_word_embeddings": tied}} for tied in (False, True)],
+    "Qwen3VLMoeForConditionalGeneration": [
+        {"text": {**MROPE, **MOE}, "vision": QWEN3_VISION, "transposed": True, "config": old_rope, "old": [], "outer": {"tie_word_embeddings": False}}],
+    "Qwen3_5ForConditionalGeneration": [
+        {"text": HYBRID, "vision": QWEN3_VISION, "outer": {"tie_word_embeddings": tied}} for tied in (False, True)],
+    "Qwen3_5MoeForConditionalGeneration": [
+        {"text": {**HYBRID, **MOE, "shared_expert_intermediate_size": 24}, "vision": QWEN3_VISION}],
+    "LlavaForConditionalGeneration": [
+        {"text": {"model_type": kind}, "vision": CLIP, "old": LLAVA, "outer": {"image_token_index": 90}} for kind in ("llama", "mistral", "qwen2", "gemma")],
+    "LlavaNextForConditionalGeneration": [
+        {"text": {"model_type": kind}, "no_head_dim": kind == "granite", "vision": CLIP, "old": LLAVA, "outer": {"image_token_index": 90}}
+        for kind in ("mistral", "granite")],
+    "LlavaNextVideoForConditionalGeneration": [{"text": {"model_type": "llama"}, "vision": CLIP, "old": LLAVA, "outer": {"image_token_index": 90}}],
+    "VipLlavaForConditionalGeneration": [{"text": {"model_type": "llama"}, "vision": CLIP, "old": LLAVA,
+                                          "outer": {"image_token_index": 90, "vision_feature_layers": [-1]}}],
+    "LlavaOnevisionForConditionalGeneration": [{"text": {"model_type": "qwen2"}, "no_head_dim": True, "vision": {**SIGLIP, "model_type": "siglip_vision_model"},
+                                                "old": LLAVA}],
+    "InternVLForConditionalGeneration": [
+        {"text": {"model_type": kind}, "no_head_dim": kind == "qwen2", "old": LLAVA, "outer": {"tie_word_embeddings": kind == "qwen3"},
+         "vision": {**SIGLIP, "image_size": [28, 28], "patch_size": [14, 14]}} for kind in ("qwen2", "qwen3")],
+    "Idefics3ForConditionalGeneration": [{"text": {"model_type": "llama"}, "vision": SIGLIP}],
+    "SmolVLMForConditionalGeneration": [{"text": {"model_type": "llama"}, "vision": SIGLIP, "outer": {"tie_word_embeddings": True}}],
+    "Glm4vForConditionalGeneration": [
+        {"text": {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": part, "mrope_section": section}},
+         "vision": GLM_VISION, "no_head_dim": True} for part, section in ((0.5, [1, 1, 1]), (1.0, [2, 2, 2]))],
+    "Glm46VForConditionalGeneration": [
+        {"text": {"model_type": "glm4v_text", "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5,
+                                                                  "mrope_section": [1, 1, 1]}},
+         "vision": {**GLM_VISION, "model_type": "glm4v_vision"}, "no_head_dim": True}],
+    **{name: [{"text": {"model_type": kind}, "no_head_dim": kind != "qwen3", "vision": vision, "outer": {"tie_word_embeddings": False}}]
+       for name, kind, vision in (
+           ("GotOcr2ForConditionalGeneration", "qwen2", {**SIGLIP, "output_channels": 32, "mlp_dim": 48, "global_attn_indexes": [1], "window_size": 2}),
+           ("LightOnOcrForConditionalGeneration", "qwen3", PIXTRAL), ("DeepseekVLForConditionalGeneration", "llama", SIGLIP),
+           ("Exaone4_5_ForConditionalGeneration", "exaone4", QWEN_VISION),
+           ("VideoLlama3ForConditionalGeneration", "qwen2", SIGLIP))},
+    "MiniCPMV4_6ForConditionalGeneration": [{"text": {"model_type": "qwen3_5_text", **HYBRID}, "vision": SIGLIP}],
+    "AudioFlamingo3ForConditionalGeneration": [{"text": {"model_type": "qwen2"}, "no_head_dim": True, "audio": AUDIO, "old": LLAVA}],
+    "Qwen3ASRForConditionalGeneration": [{"text": {"model_type": "qwen3"}, "audio": AUDIO}],
+    "Qwen2AudioForConditionalGeneration": [{"text": {"model_type": "qwen2"}, "no_head_dim": True, "audio": AUDIO, "old": LLAVA}],
+    "VoxtralForConditionalGeneration": [{"text": {"model_type": "llama"}, "audio": {**AUDIO, "intermediate_size": 128}, "old": LLAVA}],
+    "Glm4vMoeForConditionalGeneration": [
+        {"text": {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                  "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]}},
+         "vision": GLM_VISION}],
+    "AyaVisionForConditionalGeneration": [{"text": {"model_type": "cohere2", **GEMMA}, "vision": {**SIGLIP, "model_type": "siglip_vision_model"},
+                                           "old": LLAVA, "no_head_dim": False}],
+    "Cohere2VisionForConditionalGeneration": [{"text": {"model_type": "cohere2", **GEMMA}, "vision": {**SIGLIP, "model_type": "siglip_vision_model"}}],
+    "Lfm2VlForConditionalGeneration": [
+        {"text": {"model_type": "lfm2", "layer_types": ["conv", "conv", "full_attention"], "block_ff_dim": 64, "block_auto_adjust_ff_dim": False},
+         "no_head_dim": True, "vision": {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "num_patches": 16,
+                                         "model_type": "siglip2_vision_model"}}],
+    "Kimi_K25ForConditionalGeneration": [
+        {"text": {"model_type": "deepseek_v3", **LATENT, "first_k_dense_replace": 1},
+         "no_head_dim": True, "vision": {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2},
+         "old": [("language_model.model.blocks.", "language_model.model.layers.")], "outer": {"tie_word_embeddings": False}}],
+}
+
+
+def make(name, case, folder):
+    config_class = getattr(transformers, name).config_class
+    text = {**TEXT, **case["text"]}
+    if case.get("no_head_dim"):
+        text.pop("head_dim")
+    towers = {f"{kind}_config": dict(case[kind]) for kind in ("vision", "audio") if kind in case}
+    config = config_class(text_config=text, **towers, **case.get("outer", {}))
+    torch.manual_seed(0)
+    model = getattr(transformers, name)._from_config(config, attn_implementation="eager", dtype=torch.float32)
+    single.randomise(model)
+    model.eval().save_pretrained(folder)
+
+
+def wanted(name, folder, change=0.0):
+    model, loaded = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    drawn = [k for k in loaded["missing_keys"] if "lm_head" not in k or not model.config.tie_word_embeddings] + list(loaded["mismatched_keys"])
+    if drawn:
+        raise ValueError(f"no weights: {drawn[:3]}")
+    ids = torch.tensor([single.IDS])
+    model = model.eval()
+    generator = torch.Generator().manual_seed(2)
+    for p in model.parameters() if change else []:
+        p.data.mul_(1 + change * torch.randn(p.shape, generator=generator))
+    with torch.no_grad():
+        if name.startswith("Llama4"):  # its forward without images asks for what is not there
+            return model.language_model(input_ids=ids, use_cache=False).logits[0].float()
+        logits = model(input_ids=ids, use_cache=False).logits[0].float()
+    # That the outer classes leave out, where the text's own class and other engines have it.
+    return logits * getattr(model.config.text_config, "logit_scale", 1.0)
+
+
+def rename(case, folder):
+    path = pathlib.Path(folder) / "model.safetensors"
+    tensors = {}
+    for name, tensor in safetensors.torch.load_file(path).items():
+        for new, old in case["old"]:
+            if name.startswith(new):
+                name = old + name[len(new):]
+                break
+        if case.get("transposed") and name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            tensor = tensor.transpose(1, 2).contiguous()
+        tensors[name] = tensor
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+
+
+def compare(inlay, name, case):
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            make(name, case, folder)
+        except Exception as error:  # pylint: disable=broad-except
+            print(f"skip     {name}: cannot be made: {type(error).__name__}: {str(error)[:300]}", flush=True)
+            return
+        steps = ["saved"] + (["names"] if "old" in case else []) + (["config"] if "config" in case else [])
+        for step in steps:
+            if step == "names":
+                rename(case, folder)
+            if step == "config":
+                path = pathlib.Path(folder) / "config.json"
+                path.write_text(json.dumps(case["config"](json.loads(path.read_text()))))
+            try:
+                want = wanted(name, folder)
+            except Exception as error:  # pylint: disable=broad-except
+                want = f"{type(error).__name__}: {str(error)[:200]}"
+            got, said = single.Comparison(inlay, "").logits(folder, single.IDS)
+            label = f"{name} {step} {case['text'].get('model_type', '')} {case.get('outer', {})}"
+            if isinstance(want, str):
+                print(f"skip     {label}: {want}; Inlay: {said[:200]}", flush=True)
+            elif got is None:
+                print(f"refused  {label}: {said}", flush=True)
+            else:
+                error = ((got - want[:, :got.shape[1]]).abs().max() / want.std()).item()
+                noise, shown = 1e-4, ""
+                if error >= noise:
+                    noise = ((wanted(name, folder, 3e-7) - want).abs().max() / want.std()).item()
+                    shown = f" ({noise:.2g})"
+                print(f"{'equal' if error < max(1e-4, noise) else 'DIFFERS':8} {label}: {error:.2g}{shown}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("classes", nargs="*")
+    parser.add_argument("--inlay", default="build/bin/inlay")
+    args = parser.parse_args()
+    for name, cases in CASES.items():
+        if args.classes and name not in args.classes:
+            continue
+        if not hasattr(transformers, name):
+            print(f"skip     {name}: transformers has none")
+            continue
+        for case in cases:
+            compare(args.inlay, name, case)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
