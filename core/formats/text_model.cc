@@ -58,7 +58,7 @@ constexpr RenamedText kRenamed[] = {
      R"({"intermediate_size":5632,"num_attention_heads":16,
      "num_key_value_heads":16,"max_position_embeddings":128000,
      "rope_theta":500000.0,"moe_intermediate_size":1408,
-     "num_experts_per_tok":4})",
+     "num_experts_per_tok":4,"num_local_experts":60})",
      R"({"use_sliding_window":false,"norm_topk_prob":true})"},
     {"glm4v_text", "glm4",
      R"({"max_position_embeddings":32768,"rms_norm_eps":1e-05,
@@ -107,7 +107,8 @@ const Multimodal* FindClass(const Json& config) {
   const std::string name = FirstArchitecture(config);
   const Json* type = JsonFind(config, "model_type");
   for (const Multimodal& row : kMultimodal) {
-    if (name.empty() ? type != nullptr && *type == row.model_type
+    if (name.empty() ? type != nullptr && type->is_string() &&
+                           type->get_ref<const std::string&>() == row.model_type
                      : name == row.architecture) {
       return &row;
     }
@@ -179,7 +180,9 @@ absl::Status Rename(const RenamedText& row, Json* own) {
   INLAY_ASSIGN_OR_RETURN(const Json defaults,
                          ParseJson(row.defaults, "defaults"));
   for (const auto& [key, value] : defaults.items()) {
-    if (!own->contains(key)) (*own)[key] = value;
+    // Another name of the same.
+    const char* other = key == "num_local_experts" ? "num_experts" : "";
+    if (!own->contains(key) && !own->contains(other)) (*own)[key] = value;
   }
   INLAY_ASSIGN_OR_RETURN(const Json fixed, ParseJson(row.fixed, "fixed"));
   for (const auto& [key, value] : fixed.items()) (*own)[key] = value;

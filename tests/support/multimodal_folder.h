@@ -33,6 +33,12 @@ inline Json AroundText(const MultimodalClass& kind, Json text) {
     config[key] = text[key];
     text.erase(key);
   }
+  if (config.contains("quantization_config") &&
+      config["quantization_config"].contains("ignore")) {
+    for (const char* name : {"re:.*vision_tower.*", "language_model.lm_head"}) {
+      config["quantization_config"]["ignore"].push_back(name);
+    }
+  }
   if (!kind.text_type.empty()) text["model_type"] = kind.text_type;
   text.erase("architectures");
   config["text_config"] = std::move(text);

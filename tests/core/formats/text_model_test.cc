@@ -117,6 +117,18 @@ TEST(TextModel, PositionsOfThreeRowsAreOne) {
   EXPECT_FALSE(own.contains("vision_config"));
 }
 
+TEST(TextModel, ExpertsHaveTwoNames) {
+  const auto experts = [](const char* text) {
+    Json own = Found(
+        {{"model_type", "qwen3_vl_moe"}, {"text_config", Json::parse(text)}});
+    return std::pair(own.value("num_experts", 0),
+                     own.value("num_local_experts", 0));
+  };
+  EXPECT_EQ(experts("{}"), std::pair(0, 60));
+  EXPECT_EQ(experts(R"({"num_experts":8})"), std::pair(8, 0));
+  EXPECT_EQ(experts(R"({"num_local_experts":8})"), std::pair(0, 8));
+}
+
 TEST(TextModel, NamesOfTensors) {
   const std::pair<const char*, const char*> names[] = {
       {"language_model.model.layers.0.x.weight", "model.layers.0.x.weight"},
