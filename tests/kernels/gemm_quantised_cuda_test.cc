@@ -502,6 +502,41 @@ TEST(GemmQuantisedCudaTest, ARowOfXGivesTheSameBitsInEveryBatch) {
   }
 }
 
+// Codes that are numbers below the normal ones (product_nibbles_sm90.cuh) leave
+// products normal: x times a power of two gives y times that, bit for bit.
+TEST(GemmQuantisedCudaTest, SmallAndLargeXLoseNothing) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  if (cuda.info.sm != 90) GTEST_SKIP() << "a kernel of compute capability 9.0";
+  for (const DType dtype :
+       {DType::kU4_G128, DType::kQ4_K, DType::kQ4_1, DType::kQ2_K}) {
+    for (const int64_t m : {7, 13}) {
+      const BlockCodec& codec = *FindBlockCodec(dtype);
+      const GemmDesc desc{96, Width(codec, 700), dtype, DType::kBF16,
+                          DType::kF32};
+      Problem usual(cuda, codec, desc, m, 21);
+      const TestMatrix want = usual.Run(0, m, false);
+      for (const int power : {-20, 60}) {
+        SCOPED_TRACE(::testing::Message() << DTypeName(dtype) << " " << m
+                                          << " rows times 2^" << power);
+        Problem problem(cuda, codec, desc, m, 21);
+        for (int64_t r = 0; r < m; ++r) {
+          for (int64_t c = 0; c < desc.k; ++c) {
+            problem.x.Set(r, c, std::ldexp(usual.x(r, c), power));
+          }
+        }
+        const TestMatrix got = problem.Run(0, m, false);
+        for (int64_t r = 0; r < m; ++r) {
+          for (int64_t c = 0; c < desc.n; ++c) {
+            ASSERT_EQ(got(r, c), std::ldexp(want(r, c), power))
+                << r << " " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(GemmQuantisedCudaTest, WhatIsNotFiniteStaysInItsRow) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;

@@ -10,7 +10,8 @@
 // blocks share K a cluster has one. Where gated a job is up to 7 tiles of gates
 // and those of their ups, a pair one of each.
 //
-// Arithmetic: product_unit_sm90.cuh, times the rows' factors. Slices of K are
+// Arithmetic: product_unit_sm90.cuh, of 4-bit integers with minima for up to
+// 16 rows product_nibbles_sm90.cuh, times the rows' factors. Slices of K are
 // added in ascending order, then bias and residual. What a row gives does not
 // depend on the rows beside it, for one plan.
 //
@@ -33,6 +34,7 @@
 #include "kernels/cuda_float.cuh"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/gemm/gemv_sm90.cuh"
+#include "kernels/gemm/quantised/product_nibbles_sm90.cuh"
 #include "kernels/gemm/quantised/product_unit_sm90.cuh"
 #include "kernels/gemm/quantised/streamed_shape.h"
 
@@ -51,6 +53,13 @@ static_assert(StreamedBarriers::kEmpty + 8 * kMostStreamedPlaces <=
 // registers for sums of groups besides those of all.
 template <int kTiles>
 inline constexpr bool kStreamedScaled = kTiles > 2;
+
+// What a warp's sums are to be multiplied by.
+template <class Form, typename T, int kTiles>
+inline constexpr float kStreamedFactor =
+    kStreamedScaled<kTiles> ? kOperandFactor<T>
+    : kIsNibbles<Form>      ? kNibbleFactor<T>
+                            : 1.0f;
 
 // A job's tiles, or gates with their ups.
 struct StreamedJob {
@@ -207,6 +216,8 @@ class StreamedConsumer {
         for (int i = 0; i < shape_.place_units; ++i) {
           if constexpr (kStreamedScaled<kTiles>) {
             MultiplyScaledUnit<Form, T, kTiles>(w, x_, levels_, sums);
+          } else if constexpr (kIsNibbles<Form>) {
+            MultiplyNibbleUnit<Form, T, kTiles>(w, x_, sums);
           } else {
             MultiplyQuantUnit<Form, T, kTiles>(w, x_, levels_, sums);
           }
@@ -448,8 +459,9 @@ __global__ void __launch_bounds__(32 * (kMostStreamedWarps + 2), 1)
       const int tile = job.Tile(min(consumer.pair(), job.pairs() - 1), r);
       const auto* head =
           reinterpret_cast<const float*>(w + int64_t{tile} * shape.tile_bytes);
-      factors[r][0] = head[lane / 4];
-      factors[r][1] = head[lane / 4 + 8];
+      constexpr float kFactor = kStreamedFactor<Form, T, kTiles>;
+      factors[r][0] = head[lane / 4] * kFactor;
+      factors[r][1] = head[lane / 4 + 8] * kFactor;
     }
     StreamedFinish<T, kTiles> finish(job, work.rank, bias, residual);
     QuantSums<kTiles> sums;
@@ -469,8 +481,7 @@ __global__ void __launch_bounds__(32 * (kMostStreamedWarps + 2), 1)
           float v[4];
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            v[i] = sums.v[r][t][i] * factors[r][i / 2] *
-                   (kStreamedScaled<kTiles> ? kOperandFactor<T> : 1.0f);
+            v[i] = sums.v[r][t][i] * factors[r][i / 2];
           }
           const uint32_t at = to + (r * kTiles + t) * 512;
           if (alone) {
