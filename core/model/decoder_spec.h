@@ -85,6 +85,8 @@ struct AttentionSpec {
   // Tensor [num_heads] of logits that take part in the softmax and stand for no
   // key (gpt-oss); "": none.
   std::string sinks;
+  // ALiBi's, [num_heads] (AttentionParams::alibi_slopes); empty: none.
+  std::vector<float> alibi_slopes;
 };
 
 // The lightning indexer of DeepSeek sparse attention (DeepSeek-V3.2,

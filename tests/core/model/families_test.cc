@@ -119,6 +119,7 @@ void AddPositions(const DecoderSpec& spec,
   std::set<int> ropes;
   bool some_without = false, neighbours = false, partial = false;
   for (const AttentionSpec* layer : layers) {
+    features->Add("ALiBi", !layer->alibi_slopes.empty());
     some_without |= layer->rope < 0;
     if (layer->rope < 0) continue;
     ropes.insert(layer->rope);
