@@ -422,6 +422,16 @@ struct ClassifierSpec {
   LinearSpec output;
 };
 
+// An embedding of another width than the residual stream (OPT-350m): `input`
+// makes the stream's of it, before positions are added, and `output` what the
+// head reads. At most as wide as the stream.
+struct EmbeddingProjectionSpec {
+  LinearSpec input;
+  LinearSpec output;
+
+  int64_t width() const { return input.k; }
+};
+
 struct DecoderSpec {
   // Files saved from the bare network lack it: see WeightLoader.
   std::string optional_prefix;
@@ -429,6 +439,8 @@ struct DecoderSpec {
   int64_t hidden_size = 0;
   int64_t max_positions = 0;
   std::string embedding;  // tensor [vocab_size, hidden_size]
+  // Then the embedding and the head are [vocab_size, width()].
+  std::optional<EmbeddingProjectionSpec> embedding_projection;
   // Tensor [position_offset + max_positions, hidden_size], or "".
   std::string position_embedding;
   int64_t position_offset = 0;  // rows before that of position 0
@@ -448,6 +460,7 @@ struct DecoderSpec {
   bool is_encoder = false;
   std::optional<ClassifierSpec> classifier;
   std::string head;          // NAME.weight [vocab_size, hidden_size]; "": tied
+  bool head_bias = false;    // NAME.bias; not of a tied head
   float logit_scale = 1.0f;  // multiplies the logits, before the softcap
   float final_softcap = 0.0f;  // 0: none
 };
