@@ -196,6 +196,7 @@ void AddFeedForward(const DecoderSpec& spec, Features* features) {
 
 void AddScales(const DecoderSpec& spec, Features* features) {
   features->Add("embeddings", spec.embedding_scale != 1.0f);
+  features->Add("narrower embeddings", spec.embedding_projection.has_value());
   for (const LayerSpec& layer : spec.layers) {
     for (const BlockSpec& block : layer.blocks) {
       features->Add("parts", block.scale != 1.0f);
