@@ -38,6 +38,9 @@ struct NormSpec {
   std::string name;
   float epsilon = 0.0f;
   std::string_view suffix = ".weight";  // "": the tensor is NAME itself
+  // > 0, of kLayerNoBias and of heads: NAME.weight is [heads, width], a row of
+  // weights for each head.
+  int heads = 0;
 };
 
 // Tensors NAME.weight [n, k] (or [k, n] when transposed) and NAME.bias [n].

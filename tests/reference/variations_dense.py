@@ -81,6 +81,9 @@ FAMILIES = {
         {"use_sliding_window": True, "sliding_window": 8}, {"attention_bias": True}, {"mlp_bias": True}, {"tie_word_embeddings": False}, *HEADS, *ROPES]},
     "exaone4": {"base": {"sliding_window": 8, "num_hidden_layers": 4}, "old_ropes": {}, "cases": [
         {"sliding_window_pattern": 2}, {"layer_types": MIXED, "num_hidden_layers": 3}, {"tie_word_embeddings": True}, *HEADS, *ROPES]},
+    "cohere": {"base": {"hidden_size": 64}, "old_ropes": {}, "cases": [
+        {"use_qk_norm": True}, {"use_qk_norm": True, "layer_norm_eps": 0.1}, {"use_qk_norm": True, "num_key_value_heads": 4}, {"logit_scale": 0.5},
+        {"attention_bias": True}, {"tie_word_embeddings": False}, *HEADS, *ROPES]},
     "cohere2": {"base": {"head_dim": 16, "sliding_window": 8, "num_hidden_layers": 4}, "old_ropes": {}, "cases": [
         {"logit_scale": 0.5}, {"layer_norm_eps": 0.1}, {"attention_bias": True}, {"layer_types": FULL_FIRST, "num_hidden_layers": 3},
         {"tie_word_embeddings": False}, {"use_qk_norm": True}, *HEADS]},

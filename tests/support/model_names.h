@@ -81,6 +81,7 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "ministral3",
                                                 "mistral4",
                                                 "cohere",
+                                                "cohere_plus",
                                                 "dots1",
                                                 "exaone_moe"};
 

@@ -279,6 +279,7 @@ absl::Status AttentionBlock::NormaliseHeads(const Step& step,
   const auto normalise = [&](const Norm& norm, const TensorView& heads) {
     if (!norm.present() || heads.empty()) return absl::OkStatus();
     if (joint_norms_) return norm.Forward(heads, heads, step.stream);
+    if (norm.has_own_weights()) return norm.ForwardHeads(heads, step.stream);
     return norm.Forward(rows(heads), rows(heads), step.stream);
   };
   // Before keys change.

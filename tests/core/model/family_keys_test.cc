@@ -27,7 +27,6 @@ constexpr RefusedKey kRefused[] = {
     {"ernie4_5_moe", "use_bias", R"({"use_bias": true})"},
     {"ernie4_5_moe", "moe_norm_min", R"({"moe_norm_min": 0.5})"},
     {"ernie4_5_moe", "moe_k", R"({"moe_k": 5})", kBad},
-    {"cohere", "use_qk_norm", R"({"use_qk_norm": true})"},
     {"opt", "layer_norm_elementwise_affine",
      R"({"layer_norm_elementwise_affine": false})"},
     {"opt", "word_embed_proj_dim", R"({"word_embed_proj_dim": 65})"},
