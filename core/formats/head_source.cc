@@ -1,5 +1,6 @@
 #include "core/formats/head_source.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,43 +15,129 @@
 namespace inlay {
 namespace {
 
-constexpr std::string_view kFused = "query_key_value";
-constexpr std::string_view kParts[] = {"q_proj", "k_proj", "v_proj"};
-constexpr int64_t kNumParts = 3;
+// Parts of a group of heads, in the order they are stored: the first has
+// `queries` units of rows, the others one. A unit is what is left of a tensor's
+// rows.
+struct Layout {
+  std::string_view fused;
+  int64_t groups = 0;
+  int64_t queries = 1;
+  std::string_view parts[3] = {"q_proj", "k_proj", "v_proj"};
+
+  int64_t units() const { return queries + 2; }  // of a group
+};
+
+absl::StatusOr<int64_t> ReadHeads(const Json& config, std::string_view key,
+                                  int64_t fallback) {
+  return JsonInt(config, key, fallback, 1, int64_t{1} << 20);
+}
+
+// By either name of theirs.
+absl::StatusOr<int64_t> ReadNHead(const Json& config, int64_t fallback) {
+  INLAY_ASSIGN_OR_RETURN(const int64_t heads,
+                         ReadHeads(config, "num_attention_heads", fallback));
+  return ReadHeads(config, "n_head", heads);
+}
+
+// Absent and null are what transformers has for them.
+absl::StatusOr<bool> IsTrue(const Json& config, const char* key,
+                            bool fallback) {
+  return JsonBool(config, key, config.contains(key) ? false : fallback);
+}
+
+absl::StatusOr<std::optional<Layout>> FalconLayout(const Json& config) {
+  INLAY_ASSIGN_OR_RETURN(const bool grouped,
+                         IsTrue(config, "new_decoder_architecture", false));
+  INLAY_ASSIGN_OR_RETURN(const bool multi_query,
+                         IsTrue(config, "multi_query", true));
+  if (!grouped && multi_query) return std::optional<Layout>();
+  INLAY_ASSIGN_OR_RETURN(const int64_t heads,
+                         ReadHeads(config, "num_attention_heads", 71));
+  Layout layout = {"query_key_value", heads};
+  if (!grouped) return std::optional(layout);
+  INLAY_ASSIGN_OR_RETURN(layout.groups,
+                         ReadHeads(config, "num_kv_heads", heads));
+  if (heads % layout.groups != 0) {
+    return absl::InvalidArgumentError(FormattedString(
+        "config.json: num_attention_heads is %d, allowed: a multiple of "
+        "num_kv_heads, %d",
+        heads, layout.groups));
+  }
+  layout.queries = heads / layout.groups;
+  return std::optional(layout);
+}
+
+absl::StatusOr<std::optional<Layout>> ReadLayout(const Json& config) {
+  const Json* type = JsonFind(config, "model_type");
+  if (type == nullptr) return std::optional<Layout>();
+  Layout layout;
+  if (*type == "gpt_neox") {
+    layout.fused = "query_key_value";
+    INLAY_ASSIGN_OR_RETURN(layout.groups,
+                           ReadHeads(config, "num_attention_heads", 64));
+    return std::optional(layout);
+  }
+  if (*type == "bloom") {
+    layout.fused = "query_key_value";
+    INLAY_ASSIGN_OR_RETURN(layout.groups, ReadNHead(config, 8));
+    return std::optional(layout);
+  }
+  if (*type == "falcon") return FalconLayout(config);
+  if (*type == "gpt_bigcode") {
+    layout.fused = "c_attn";
+    INLAY_ASSIGN_OR_RETURN(const bool multi_query,
+                           JsonBool(config, "multi_query", true));
+    if (multi_query) return std::optional<Layout>();
+    INLAY_ASSIGN_OR_RETURN(layout.groups, ReadNHead(config, 12));
+    return std::optional(layout);
+  }
+  if (*type == "codegen") {
+    // As many as shards that the models were trained in.
+    return std::optional(
+        Layout{"qkv_proj", 4, 1, {"q_proj", "v_proj", "k_proj"}});
+  }
+  return std::optional<Layout>();
+}
 
 // Where the part's name stands in "P.query_key_value.weight" or ".bias"; npos
 // for other names.
-size_t FindFused(std::string_view name) {
+size_t FindFused(std::string_view name, std::string_view fused) {
   for (const std::string_view suffix : {".weight", ".bias"}) {
     if (!name.ends_with(suffix)) continue;
     const std::string_view layer = name.substr(0, name.size() - suffix.size());
-    if (layer.ends_with(kFused)) return layer.size() - kFused.size();
+    if (layer.ends_with(fused)) return layer.size() - fused.size();
   }
   return std::string_view::npos;
 }
 
-absl::Status AddParts(const WeightInfo& info, size_t at, int64_t heads,
+absl::Status AddParts(const WeightInfo& info, size_t at, const Layout& layout,
                       std::vector<SlicedTensor>* tensors) {
   const bool is_shaped = info.shape.size() == 1 || info.shape.size() == 2;
+  const int64_t units = layout.units();
   if (!is_shaped || info.bytes == 0 ||
-      info.shape[0] % (kNumParts * heads) != 0) {
+      info.shape[0] % (units * layout.groups) != 0) {
     return absl::InvalidArgumentError(FormattedString(
-        "tensor %s has shape [%s]; its rows must be a multiple of three for "
-        "each of %d heads",
-        Quoted(info.name), absl::StrJoin(info.shape, ", "), heads));
+        "tensor %s has shape [%s]; its rows must be a multiple of %d for each "
+        "of %d groups of heads",
+        Quoted(info.name), absl::StrJoin(info.shape, ", "), units,
+        layout.groups));
   }
-  const int64_t head_dim = info.shape[0] / (kNumParts * heads);
-  for (int64_t part = 0; part < kNumParts; ++part) {
+  const int64_t unit = info.shape[0] / (units * layout.groups);
+  int64_t first = 0;
+  for (size_t part = 0; part < 3; ++part) {
+    const int64_t run = (part == 0 ? layout.queries : 1) * unit;
     SlicedTensor& tensor = tensors->emplace_back();
     tensor.info = info;
-    tensor.info.name.replace(at, kFused.size(), kParts[part]);
-    tensor.info.shape[0] = heads * head_dim;
-    tensor.info.bytes = info.bytes / kNumParts;
+    tensor.info.name.replace(at, layout.fused.size(), layout.parts[part]);
+    tensor.info.shape[0] = layout.groups * run;
+    tensor.info.bytes = info.bytes / static_cast<uint64_t>(info.shape[0]) *
+                        static_cast<uint64_t>(tensor.info.shape[0]);
     tensor.is_slice = true;
     tensor.slice.stored = &info;
-    tensor.slice.first = part * head_dim;
-    tensor.slice.run = head_dim;
-    tensor.slice.step = kNumParts * head_dim;
+    tensor.slice.first = first;
+    tensor.slice.run = run;
+    tensor.slice.step = units * unit;
+    first += run;
   }
   return absl::OkStatus();
 }
@@ -59,20 +146,18 @@ absl::Status AddParts(const WeightInfo& info, size_t at, int64_t heads,
 
 absl::StatusOr<std::shared_ptr<const WeightSource>> PresentHeads(
     const Json& config, std::shared_ptr<const WeightSource> stored) {
-  const Json* type = JsonFind(config, "model_type");
-  if (type == nullptr || *type != "gpt_neox") return stored;
-  INLAY_ASSIGN_OR_RETURN(
-      const int64_t heads,
-      JsonInt(config, "num_attention_heads", 64, 1, int64_t{1} << 20));
+  INLAY_ASSIGN_OR_RETURN(const std::optional<Layout> layout,
+                         ReadLayout(config));
+  if (!layout.has_value()) return stored;
   std::vector<SlicedTensor> tensors;
   bool any = false;
   for (const WeightInfo& info : stored->weights()) {
-    const size_t at = FindFused(info.name);
+    const size_t at = FindFused(info.name, layout->fused);
     if (at == std::string_view::npos) {
       tensors.push_back({info});
       continue;
     }
-    INLAY_RETURN_IF_ERROR(AddParts(info, at, heads, &tensors));
+    INLAY_RETURN_IF_ERROR(AddParts(info, at, *layout, &tensors));
     any = true;
   }
   if (!any) return stored;

@@ -1,5 +1,6 @@
 // Checkpoints that hold q, k and v in one tensor head by head, as a
-// WeightSource with one matrix each. Source: transformers' gpt_neox.
+// WeightSource with one matrix each. Source: transformers' gpt_neox, bloom,
+// falcon, gpt_bigcode, codegen.
 #ifndef INLAY_CORE_FORMATS_HEAD_SOURCE_H_
 #define INLAY_CORE_FORMATS_HEAD_SOURCE_H_
 
@@ -11,12 +12,17 @@
 
 namespace inlay {
 
-// `config`: config.json. Where model_type is "gpt_neox",
-//   P.query_key_value.weight [heads * (q, k, v) * head_dim, inputs]
-//   P.query_key_value.bias   the same rows
-// become "P.q_proj.weight", "P.k_proj.weight", "P.v_proj.weight" and biases.
-// All other tensors pass through; where there is no such tensor, `stored` comes
-// back. INVALID_ARGUMENT where rows are not three parts of all heads.
+// `config`: config.json. By its model_type,
+//   gpt_neox, bloom  P.query_key_value  [heads * (q, k, v) * head_dim]
+//   falcon           P.query_key_value  the same without multi_query; with
+//                    new_decoder_architecture [kv_heads * (queries of the
+//                    head of keys, k, v) * head_dim]
+//   gpt_bigcode      P.c_attn           as gpt_neox's, without multi_query
+//   codegen          P.qkv_proj         [4 * (q, v, k) * hidden_size / 4]
+// being rows of a weight and a bias, become "P.q_proj", "P.k_proj" and
+// "P.v_proj". All other tensors pass through; where there is no such tensor,
+// `stored` comes back. INVALID_ARGUMENT where rows are not whole parts of all
+// heads.
 absl::StatusOr<std::shared_ptr<const WeightSource>> PresentHeads(
     const Json& config, std::shared_ptr<const WeightSource> stored);
 

@@ -61,6 +61,10 @@ Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens,
   size_t kernel_bytes =
       per_layer_inputs_.present() ? per_layer_inputs_.KernelBytes(tokens) : 0;
   kernel_bytes = std::max(kernel_bytes, hyper_head_.KernelBytes(tokens));
+  if (embedding_projection_.has_value()) {
+    kernel_bytes =
+        std::max(kernel_bytes, embedding_projection_->KernelBytes(tokens));
+  }
   for (const DecoderLayer& layer : layers_) {
     for (const DecoderBlock& block : layer.blocks) {
       scratch_bytes = std::max(scratch_bytes, block.part->ScratchBytes(tokens));
@@ -100,15 +104,31 @@ absl::Status Decoder::Prepare(Stream& stream) const {
   return absl::IsFailedPrecondition(prepared) ? absl::OkStatus() : prepared;
 }
 
-absl::Status Decoder::Embed(const DeviceBatch& batch, const TensorView& hidden,
-                            Stream& stream) const {
+absl::Status Decoder::EmbedTokens(const DeviceBatch& batch,
+                                  const TensorView& hidden,
+                                  const Workspace& space,
+                                  Stream& stream) const {
   EmbeddingParams params;
   params.table = embedding_;
   params.ids = batch.ids;
   params.scale = embedding_scale_;
   params.y = hidden;
+  if (!embedding_projection_.has_value()) return embed_.Run(params, stream);
+  // Float32 rows lie for a moment where the stream is to be.
+  const int64_t width = embedding_projection_->desc().k;
+  params.y = MatrixView(space.hidden.data, DType::kF32, hidden.rows(), width);
   INLAY_RETURN_IF_ERROR(embed_.Run(params, stream));
-  params.scale = 1.0f;
+  const TensorView x =
+      MatrixView(space.branch.data, activation_, hidden.rows(), width);
+  INLAY_RETURN_IF_ERROR(convert_embedding_.Forward(params.y, x, stream));
+  return embedding_projection_->Forward(x, {}, hidden, space.kernel, stream);
+}
+
+absl::Status Decoder::Embed(const DeviceBatch& batch, const TensorView& hidden,
+                            const Workspace& space, Stream& stream) const {
+  INLAY_RETURN_IF_ERROR(EmbedTokens(batch, hidden, space, stream));
+  EmbeddingParams params;
+  params.y = hidden;
   params.accumulate = true;
   for (const Added& added : added_) {
     params.table = added.table;
@@ -126,21 +146,24 @@ absl::Status Decoder::Embed(const DeviceBatch& batch, const TensorView& hidden,
   return embedding_norm_.Forward(hidden, hidden, stream);
 }
 
-absl::Status Decoder::EmbedAll(const DeviceBatch& batch,
-                               const TensorView& hidden, Stream& stream) const {
+absl::Status Decoder::EmbedAll(const DeviceBatch& batch, const Workspace& space,
+                               Stream& stream) const {
   for (int64_t at = 0; at < info_.stream_width; at += info_.hidden_size) {
     INLAY_RETURN_IF_ERROR(
-        Embed(batch, ColumnSlice(hidden, at, info_.hidden_size), stream));
+        Embed(batch, ColumnSlice(space.hidden, at, info_.hidden_size), space,
+              stream));
   }
   return absl::OkStatus();
 }
 
 absl::Status Decoder::Begin(const DeviceBatch& batch, bool embeds,
                             const Workspace& space, Stream& stream) const {
-  if (embeds) INLAY_RETURN_IF_ERROR(EmbedAll(batch, space.hidden, stream));
+  if (embeds) INLAY_RETURN_IF_ERROR(EmbedAll(batch, space, stream));
   if (!per_layer_inputs_.present()) return absl::OkStatus();
   // The residual stream may be of a layer further on.
-  if (!embeds) INLAY_RETURN_IF_ERROR(Embed(batch, space.selected, stream));
+  if (!embeds) {
+    INLAY_RETURN_IF_ERROR(Embed(batch, space.selected, space, stream));
+  }
   return per_layer_inputs_.Forward(
       batch.ids, embeds ? space.hidden : space.selected, space.branch,
       space.per_layer, space.kernel, stream);
@@ -256,8 +279,10 @@ absl::Status Decoder::Logits(TensorView hidden, TensorView logits,
       std::byte* const scratch,
       AlignScratch(workspace, WorkspaceBytes(0, hidden.rows())));
   const DeviceScope scope(*device_);
-  if (classifier_.has_value()) return Classify(hidden, logits, scratch, stream);
-  INLAY_RETURN_IF_ERROR(head_.Forward(hidden, {}, logits, scratch, stream));
+  INLAY_RETURN_IF_ERROR(
+      classifier_.has_value()
+          ? Classify(hidden, logits, scratch, stream)
+          : head_.Forward(hidden, {}, logits, scratch, stream));
   ElementwiseParams finish;
   finish.y = logits;
   if (logit_scale_ != 1.0f) {
@@ -279,7 +304,9 @@ absl::Status Decoder::Classify(const TensorView& hidden,
   void* const kernel = arena.Take(0);
   INLAY_RETURN_IF_ERROR(
       classifier_->dense.Forward(hidden, {}, tanh.y, kernel, stream));
-  INLAY_RETURN_IF_ERROR(classifier_->tanh.Run(tanh, stream));
+  if (classifier_->tanh.row != nullptr) {
+    INLAY_RETURN_IF_ERROR(classifier_->tanh.Run(tanh, stream));
+  }
   return head_.Forward(tanh.y, {}, logits, kernel, stream);
 }
 

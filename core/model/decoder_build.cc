@@ -328,11 +328,22 @@ absl::Status Decoder::AddTable(TensorView table, bool by_segment,
 absl::Status Decoder::BuildEmbeddings(const DecoderSpec& spec,
                                       ModelBuild& build) {
   embedding_scale_ = spec.embedding_scale;
+  const bool projects = spec.embedding_projection.has_value();
+  const int64_t width =
+      projects ? spec.embedding_projection->width() : spec.hidden_size;
+  INLAY_DCHECK(width <= spec.hidden_size);
   INLAY_ASSIGN_OR_RETURN(
-      embedding_,
-      build.weights.Matrix(spec.embedding, spec.vocab_size, spec.hidden_size));
-  INLAY_ASSIGN_OR_RETURN(
-      embed_, ChooseEmbedding(spec.hidden_size, embedding_.dtype, build));
+      embedding_, build.weights.Matrix(spec.embedding, spec.vocab_size, width));
+  INLAY_ASSIGN_OR_RETURN(embed_,
+                         ChooseEmbedding(width, embedding_.dtype, build));
+  if (projects) {
+    INLAY_ASSIGN_OR_RETURN(
+        convert_embedding_,
+        Norm::Copy(width, DType::kF32, build.activation, build));
+    INLAY_ASSIGN_OR_RETURN(embedding_projection_,
+                           Linear::Create(spec.embedding_projection->input,
+                                          LinearOutput::kFloat, build));
+  }
   if (!spec.position_embedding.empty()) {
     INLAY_ASSIGN_OR_RETURN(
         TensorView table,
@@ -363,13 +374,21 @@ absl::Status Decoder::BuildEmbeddings(const DecoderSpec& spec,
 }
 
 absl::Status Decoder::BuildHead(const DecoderSpec& spec, ModelBuild& build) {
+  int64_t width = spec.hidden_size;
+  if (spec.embedding_projection.has_value()) {
+    width = spec.embedding_projection->width();
+    INLAY_ASSIGN_OR_RETURN(classifier_.emplace().dense,
+                           Linear::Create(spec.embedding_projection->output,
+                                          LinearOutput::kActivation, build));
+  }
+  INLAY_DCHECK(!spec.head_bias || !spec.head.empty());
   if (spec.head.empty()) {
     INLAY_ASSIGN_OR_RETURN(
         head_, Linear::Over(embedding_, LinearOutput::kFloat, build));
   } else {
-    INLAY_ASSIGN_OR_RETURN(
-        head_, Linear::Create({spec.head, spec.vocab_size, spec.hidden_size},
-                              LinearOutput::kFloat, build));
+    INLAY_ASSIGN_OR_RETURN(head_, Linear::Create({spec.head, spec.vocab_size,
+                                                  width, spec.head_bias},
+                                                 LinearOutput::kFloat, build));
   }
   if (!spec.head.empty() || head_.is_packed()) {
     sparse_bytes_ += embedding_.bytes();

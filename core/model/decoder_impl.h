@@ -143,10 +143,13 @@ class Decoder : public Model {
   void AddSummaries(const DecoderSpec& spec, const ModelBuild& build);
   // Of the KV layer's blocks; none where nothing selects them.
   KvLayerView SummariesOf(int kv_layer) const;
+  // The tokens' rows of the embedding, through its projection.
+  absl::Status EmbedTokens(const DeviceBatch& batch, const TensorView& hidden,
+                           const Workspace& space, Stream& stream) const;
   absl::Status Embed(const DeviceBatch& batch, const TensorView& hidden,
-                     Stream& stream) const;
+                     const Workspace& space, Stream& stream) const;
   // Into every stream.
-  absl::Status EmbedAll(const DeviceBatch& batch, const TensorView& hidden,
+  absl::Status EmbedAll(const DeviceBatch& batch, const Workspace& space,
                         Stream& stream) const;
   // Of the whole network or, `embeds` being false, for some of its layers.
   absl::Status Begin(const DeviceBatch& batch, bool embeds,
@@ -196,6 +199,8 @@ class Decoder : public Model {
   AttentionPattern pattern_;
   WeightStorage storage_;
   TensorView embedding_;
+  Norm convert_embedding_;  // to what its projection reads
+  std::optional<Linear> embedding_projection_;
   // Rows by position or segment, added to the tokens' own.
   struct Added {
     TensorView table;
@@ -229,13 +234,13 @@ class Decoder : public Model {
   // What the head does before its last product.
   struct Classifier {
     Linear dense;
-    Op<ElementwiseDesc, ElementwiseParams> tanh;
+    Op<ElementwiseDesc, ElementwiseParams> tanh;  // no row: none
   };
   absl::Status Classify(const TensorView& hidden, const TensorView& logits,
                         std::byte* scratch, Stream& stream) const;
   // Of the head, for so many rows, behind it at the same address.
   TensorView ClassifierScratch(Arena& arena, int64_t rows) const {
-    return arena.TakeMatrix(rows, info_.hidden_size, activation_);
+    return arena.TakeMatrix(rows, classifier_->dense.outputs(), activation_);
   }
 
   std::optional<Classifier> classifier_;

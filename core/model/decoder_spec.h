@@ -38,6 +38,9 @@ struct NormSpec {
   std::string name;
   float epsilon = 0.0f;
   std::string_view suffix = ".weight";  // "": the tensor is NAME itself
+  // > 0, of kLayerNoBias and of heads: NAME.weight is [heads, width], a row of
+  // weights for each head.
+  int heads = 0;
 };
 
 // Tensors NAME.weight [n, k] (or [k, n] when transposed) and NAME.bias [n].
@@ -85,6 +88,8 @@ struct AttentionSpec {
   // Tensor [num_heads] of logits that take part in the softmax and stand for no
   // key (gpt-oss); "": none.
   std::string sinks;
+  // ALiBi's, [num_heads] (AttentionParams::alibi_slopes); empty: none.
+  std::vector<float> alibi_slopes;
 };
 
 // The lightning indexer of DeepSeek sparse attention (DeepSeek-V3.2,
@@ -420,6 +425,16 @@ struct ClassifierSpec {
   LinearSpec output;
 };
 
+// An embedding of another width than the residual stream (OPT-350m): `input`
+// makes the stream's of it, before positions are added, and `output` what the
+// head reads. At most as wide as the stream.
+struct EmbeddingProjectionSpec {
+  LinearSpec input;
+  LinearSpec output;
+
+  int64_t width() const { return input.k; }
+};
+
 struct DecoderSpec {
   // Files saved from the bare network lack it: see WeightLoader.
   std::string optional_prefix;
@@ -427,6 +442,8 @@ struct DecoderSpec {
   int64_t hidden_size = 0;
   int64_t max_positions = 0;
   std::string embedding;  // tensor [vocab_size, hidden_size]
+  // Then the embedding and the head are [vocab_size, width()].
+  std::optional<EmbeddingProjectionSpec> embedding_projection;
   // Tensor [position_offset + max_positions, hidden_size], or "".
   std::string position_embedding;
   int64_t position_offset = 0;  // rows before that of position 0
@@ -446,6 +463,7 @@ struct DecoderSpec {
   bool is_encoder = false;
   std::optional<ClassifierSpec> classifier;
   std::string head;          // NAME.weight [vocab_size, hidden_size]; "": tied
+  bool head_bias = false;    // NAME.bias; not of a tied head
   float logit_scale = 1.0f;  // multiplies the logits, before the softcap
   float final_softcap = 0.0f;  // 0: none
 };

@@ -97,6 +97,15 @@ absl::StatusOr<DecoderConfig> ReadDecoderConfig(
   return out;
 }
 
+Json WithUsualNames(const Json& config, absl::Span<const KeyAlias> aliases) {
+  Json out = config;
+  for (const KeyAlias& alias : aliases) {
+    const Json* value = JsonFind(config, alias.own);
+    if (value != nullptr) out[std::string(alias.usual)] = *value;
+  }
+  return out;
+}
+
 absl::StatusOr<bool> ReadFlag(const Json& config, std::string_view key,
                               bool fallback) {
   const bool is_absent = config.find(std::string(key)) == config.end();

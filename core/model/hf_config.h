@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "core/json/json.h"
 #include "core/model/rope_scaling.h"
 #include "kernels/activation/activation.h"
@@ -70,6 +71,14 @@ absl::StatusOr<DecoderConfig> ReadDecoderConfig(
 // `fallback`, but 0 where the config has `key` as null: where null leaves a
 // number to others and its absence does not.
 int64_t UnlessNull(const Json& config, std::string_view key, int64_t fallback);
+
+// `config` with what stands under a family's own names under the usual ones,
+// too, where it is not null.
+struct KeyAlias {
+  std::string_view own;
+  std::string_view usual;
+};
+Json WithUsualNames(const Json& config, absl::Span<const KeyAlias> aliases);
 
 // INVALID_ARGUMENT unless heads is a multiple of kv_heads.
 absl::Status CheckHeads(int64_t heads, int64_t kv_heads);

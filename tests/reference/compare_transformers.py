@@ -90,7 +90,9 @@ def make(model_type, config, folder):
 
 
 def wanted(folder, ids):
-    model, loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    # Of Falcon's the one that adds ALiBi once: eager attention has it in the mask besides.
+    attention = "sdpa" if json.loads((pathlib.Path(folder) / "config.json").read_text())["model_type"] == "falcon" else "eager"
+    model, loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention, output_loading_info=True)
     # Those that it would draw.
     drawn = [k for k in loaded["missing_keys"] if "lm_head" not in k or not model.config.tie_word_embeddings] + list(loaded["mismatched_keys"])
     if drawn:

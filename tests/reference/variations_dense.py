@@ -16,6 +16,10 @@ MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 FULL_FIRST = ["full_attention", "sliding_attention", "full_attention"]
 HEADS = [{"num_key_value_heads": 1}, {"num_key_value_heads": 4}]
 LONG = {"short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], "long_factor": [2.0, 3, 4, 5, 6, 7]}
+# Sizes by GPT-2's names alone.
+NARROW_GPT = {**{key: "(removed)" for key in ("num_key_value_heads", "intermediate_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+                                              "max_position_embeddings")},
+              "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128}
 
 
 def two_ropes(full, sliding):
@@ -77,13 +81,38 @@ FAMILIES = {
         {"use_sliding_window": True, "sliding_window": 8}, {"attention_bias": True}, {"mlp_bias": True}, {"tie_word_embeddings": False}, *HEADS, *ROPES]},
     "exaone4": {"base": {"sliding_window": 8, "num_hidden_layers": 4}, "old_ropes": {}, "cases": [
         {"sliding_window_pattern": 2}, {"layer_types": MIXED, "num_hidden_layers": 3}, {"tie_word_embeddings": True}, *HEADS, *ROPES]},
+    "cohere": {"base": {"hidden_size": 64}, "old_ropes": {}, "cases": [
+        {"use_qk_norm": True}, {"use_qk_norm": True, "layer_norm_eps": 0.1}, {"use_qk_norm": True, "num_key_value_heads": 4}, {"logit_scale": 0.5},
+        {"attention_bias": True}, {"tie_word_embeddings": False}, *HEADS, *ROPES]},
     "cohere2": {"base": {"head_dim": 16, "sliding_window": 8, "num_hidden_layers": 4}, "old_ropes": {}, "cases": [
         {"logit_scale": 0.5}, {"layer_norm_eps": 0.1}, {"attention_bias": True}, {"layer_types": FULL_FIRST, "num_hidden_layers": 3},
         {"tie_word_embeddings": False}, {"use_qk_norm": True}, *HEADS]},
     "opt": {"base": {"num_key_value_heads": "(removed)", "ffn_dim": 80}, "cases": [
-        {"do_layer_norm_before": False}, {"word_embed_proj_dim": 24}, {"activation_function": "gelu"}, {"enable_bias": False},
+        {"do_layer_norm_before": False}, {"word_embed_proj_dim": 24}, {"do_layer_norm_before": False, "word_embed_proj_dim": 24},
+        {"_remove_final_layer_norm": True}, {"word_embed_proj_dim": 24, "tie_word_embeddings": False}, {"activation_function": "gelu"}, {"enable_bias": False},
         {"layer_norm_elementwise_affine": False}, {"tie_word_embeddings": False}]},
     "gpt_neox": {"base": {"num_key_value_heads": "(removed)", "hidden_size": 64, "rotary_pct": 0.5}, "old_ropes": {"rotary_emb_base": 1000.0}, "cases": [
         {"rotary_pct": 1.0}, {"use_parallel_residual": False}, {"hidden_act": "gelu_fast"}, {"hidden_act": "gelu_new"}, {"attention_bias": False},
         {"tie_word_embeddings": True}, {"layer_norm_eps": 0.1}, ROPES[0]]},
+    "falcon": {"base": {"num_key_value_heads": "(removed)", "hidden_size": 64, "ffn_hidden_size": 80}, "old_ropes": {"rope_theta": 500042.0}, "cases": [
+        {"multi_query": False}, {"parallel_attn": False}, {"parallel_attn": False, "multi_query": False, "bias": True}, {"bias": True},
+        {"new_decoder_architecture": True, "num_kv_heads": 2}, {"new_decoder_architecture": True, "num_kv_heads": 4},
+        {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1}, {"num_kv_heads": 2}, {"ffn_hidden_size": None},
+        {"alibi": True}, {"alibi": True, "multi_query": False, "parallel_attn": False, "bias": True}, {"activation": "relu"},
+        {"layer_norm_epsilon": 0.1}, {"tie_word_embeddings": False}, ROPES[0]]},
+    "gptj": {"base": {**NARROW_GPT, "rotary_dim": 8}, "cases": [
+        {"rotary_dim": 16}, {"rotary_dim": 4}, {"n_inner": 80}, {"activation_function": "relu"}, {"layer_norm_epsilon": 0.1}]},
+    "codegen": {"base": {**NARROW_GPT, "rotary_dim": 8}, "cases": [{"rotary_dim": 16}, {"n_inner": 80}, {"activation_function": "relu"}]},
+    "gpt_bigcode": {"base": NARROW_GPT, "cases": [
+        {"multi_query": False}, {"scale_attn_weights": False}, {"n_inner": 80}, {"activation_function": "gelu"}, {"tie_word_embeddings": False},
+        {"attention_softmax_in_fp32": False}]},
+    "bloom": {"base": {"num_key_value_heads": "(removed)", "intermediate_size": "(removed)", "hidden_size": 64, "n_layer": 2, "n_head": 4,
+                       "num_hidden_layers": "(removed)", "num_attention_heads": "(removed)"}, "cases": [
+        {"n_head": 2}, {"layer_norm_epsilon": 0.1}, {"tie_word_embeddings": False}, {"hidden_size": 48, "n_head": 3},
+        {"apply_residual_connection_post_layernorm": True}]},
+    "mpt": {"base": {**{key: "(removed)" for key in ("num_key_value_heads", "intermediate_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+                                                       "max_position_embeddings")},
+                     "d_model": 64, "n_layers": 2, "n_heads": 4, "max_seq_len": 128}, "cases": [
+        {"n_heads": 2}, {"d_model": 48, "n_heads": 3}, {"layer_norm_epsilon": 0.1}, {"tie_word_embeddings": False}, {"attn_config": {"softmax_scale": 0.5}},
+        {"attn_config": {"clip_qkv": 2.0}}, {"attn_config": {"qk_ln": True}}, {"attn_config": {"alibi": False}}, {"no_bias": False}]},
 }

@@ -201,7 +201,7 @@ inline ModelOptions Blocks(uint64_t count, uint64_t block_bytes = 16 << 10) {
 inline std::vector<int32_t> RandomTokens(uint32_t seed, size_t count) {
   std::mt19937 random(seed);
   std::vector<int32_t> tokens(count);
-  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 320);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 128);
   return tokens;
 }
 

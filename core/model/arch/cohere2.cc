@@ -1,6 +1,7 @@
 // Command R (Cohere), and Command R7B and later (Cohere 2; arXiv:2504.00698):
-// attention and MLP read one LayerNorm side by side, scaled logits; in the
-// second rope on sliding layers only.
+// attention and MLP read one LayerNorm side by side, scaled logits; in Command
+// R+ LayerNorms of heads with weights for each, in the second rope on sliding
+// layers only.
 #include <algorithm>
 #include <utility>
 
@@ -35,7 +36,8 @@ struct CohereWindows {
 absl::StatusOr<DecoderSpec> CohereSpec(const Json& json,
                                        const DecoderConfig& config,
                                        const CohereWindows& windows,
-                                       const RopeDefaults& rope_defaults) {
+                                       const RopeDefaults& rope_defaults,
+                                       bool head_norms = false) {
   INLAY_ASSIGN_OR_RETURN(const bool bias,
                          JsonBool(json, "attention_bias", false));
   INLAY_ASSIGN_OR_RETURN(const double logit_scale,
@@ -50,6 +52,11 @@ absl::StatusOr<DecoderSpec> CohereSpec(const Json& json,
     const std::string prefix = LayerPrefix(i);
     AttentionSpec attention = LlamaStyleAttention(config, prefix, bias, bias);
     attention.rope_style = RopeStyle::kInterleaved;
+    if (head_norms) {
+      AddHeadNorms(config, prefix, NormKind::kLayerNoBias, &attention);
+      attention.q_norm.heads = config.num_heads;
+      attention.k_norm.heads = config.num_kv_heads;
+    }
     if (!windows.sliding.empty()) {
       const bool slides = windows.sliding[static_cast<size_t>(i)];
       attention.window = slides ? windows.window : 0;
@@ -75,13 +82,9 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCohere(const Json& json,
                          ReadDecoderConfig(json, CohereDefaults()));
   INLAY_ASSIGN_OR_RETURN(const bool norms,
                          JsonBool(json, "use_qk_norm", false));
-  if (norms) {
-    return absl::UnimplementedError(
-        "config.json: use_qk_norm is true; supported here is false: each "
-        "head's LayerNorm has weights of its own");
-  }
-  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec,
-                         CohereSpec(json, config, {}, {.theta = 500000.0}));
+  INLAY_ASSIGN_OR_RETURN(
+      DecoderSpec spec,
+      CohereSpec(json, config, {}, {.theta = 500000.0}, norms));
   // Published files say how long sequences may be here, and 8192 there.
   INLAY_ASSIGN_OR_RETURN(
       const int64_t longest,

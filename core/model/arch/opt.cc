@@ -1,5 +1,8 @@
 // OPT (arXiv:2205.01068): learned positions that begin with row 2, LayerNorm
-// with a fixed epsilon, biases, ReLU.
+// with a fixed epsilon, biases, ReLU. The 350M model has its norms after the
+// sums, none at the end, and a narrower embedding.
+#include <utility>
+
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
@@ -9,30 +12,48 @@
 namespace inlay {
 namespace {
 
-// The 350M model, and what no published file has.
-absl::Status CheckOptSupported(const Json& json, const DecoderConfig& config) {
-  INLAY_ASSIGN_OR_RETURN(const bool before,
+struct OptConfig {
+  DecoderConfig decoder;
+  bool bias = true;
+  bool norms_before = true;
+  bool final_norm = true;
+  int64_t embedding_width = 0;
+};
+
+absl::StatusOr<OptConfig> ReadOptConfig(const Json& json,
+                                        const DecoderDefaults& defaults) {
+  OptConfig out;
+  INLAY_ASSIGN_OR_RETURN(out.decoder, ReadDecoderConfig(json, defaults));
+  out.decoder.norm_epsilon = 1e-5f;
+  INLAY_ASSIGN_OR_RETURN(out.bias, JsonBool(json, "enable_bias", true));
+  INLAY_ASSIGN_OR_RETURN(out.norms_before,
                          JsonBool(json, "do_layer_norm_before", true));
   INLAY_ASSIGN_OR_RETURN(const bool removed,
                          JsonBool(json, "_remove_final_layer_norm", false));
+  out.final_norm = out.norms_before && !removed;
   INLAY_ASSIGN_OR_RETURN(const bool affine,
                          JsonBool(json, "layer_norm_elementwise_affine", true));
+  if (!affine) {
+    return absl::UnimplementedError(
+        "config.json: layer_norm_elementwise_affine is false; only true is "
+        "supported");
+  }
+  const int64_t hidden = out.decoder.hidden_size;
   INLAY_ASSIGN_OR_RETURN(
-      const int64_t projected,
-      JsonInt(json, "word_embed_proj_dim", config.hidden_size, 1, kMaxHidden));
-  const char* wrong =
-      !before   ? "do_layer_norm_before is false; only true"
-      : removed ? "_remove_final_layer_norm is true; only false"
-      : !affine ? "layer_norm_elementwise_affine is false; only true"
-      : projected != config.hidden_size
-          ? "word_embed_proj_dim is not hidden_size; only an equal one"
-          : nullptr;
-  if (wrong == nullptr) return absl::OkStatus();
-  return absl::UnimplementedError(
-      FormattedString("config.json: %s is supported", wrong));
+      out.embedding_width,
+      JsonInt(json, "word_embed_proj_dim", hidden, 1, kMaxHidden));
+  if (out.embedding_width > hidden) {
+    return absl::UnimplementedError(FormattedString(
+        "config.json: word_embed_proj_dim is %d, allowed: at most hidden_size, "
+        "%d",
+        out.embedding_width, hidden));
+  }
+  return out;
 }
 
-LayerSpec OptLayer(const DecoderConfig& config, int layer, bool bias) {
+LayerSpec OptLayer(const OptConfig& opt, int layer) {
+  const DecoderConfig& config = opt.decoder;
+  const bool bias = opt.bias;
   const std::string prefix = FormattedString("model.decoder.layers.%d.", layer);
   AttentionSpec attention = LlamaStyleAttention(config, prefix, bias, bias);
   attention.output.name = prefix + "self_attn.out_proj";
@@ -46,6 +67,10 @@ LayerSpec OptLayer(const DecoderConfig& config, int layer, bool bias) {
                                    std::move(attention), std::move(mlp));
   spec.blocks[0].pre_norm.name = prefix + "self_attn_layer_norm";
   spec.blocks[1].pre_norm.name = prefix + "final_layer_norm";
+  if (opt.norms_before) return spec;
+  for (BlockSpec& block : spec.blocks) {
+    block.sum_norm = std::exchange(block.pre_norm, NormSpec());
+  }
   return spec;
 }
 
@@ -60,18 +85,23 @@ absl::StatusOr<DecoderSpec> OptSpec(const Json& json) {
   defaults.activation = "relu";
   defaults.activation_key = "activation_function";
   defaults.tie_embeddings = true;
-  INLAY_ASSIGN_OR_RETURN(DecoderConfig config,
-                         ReadDecoderConfig(json, defaults));
-  config.norm_epsilon = 1e-5f;
-  INLAY_RETURN_IF_ERROR(CheckOptSupported(json, config));
-  INLAY_ASSIGN_OR_RETURN(const bool bias, JsonBool(json, "enable_bias", true));
-  DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kLayer);
+  INLAY_ASSIGN_OR_RETURN(const OptConfig config, ReadOptConfig(json, defaults));
+  DecoderSpec spec = LlamaStyleDecoder(config.decoder, NormKind::kLayer);
   spec.embedding = "model.decoder.embed_tokens.weight";
   spec.position_embedding = "model.decoder.embed_positions.weight";
   spec.position_offset = 2;
   spec.final_norm.name = "model.decoder.final_layer_norm";
-  for (int i = 0; i < config.num_layers; ++i) {
-    spec.layers.push_back(OptLayer(config, i, bias));
+  if (!config.final_norm) spec.final_norm = NormSpec();
+  const int64_t hidden = config.decoder.hidden_size;
+  if (config.embedding_width != hidden) {
+    spec.embedding_projection = EmbeddingProjectionSpec{
+        .input = LinearSpec{"model.decoder.project_in", hidden,
+                            config.embedding_width},
+        .output = LinearSpec{"model.decoder.project_out",
+                             config.embedding_width, hidden}};
+  }
+  for (int i = 0; i < config.decoder.num_layers; ++i) {
+    spec.layers.push_back(OptLayer(config, i));
   }
   return spec;
 }

@@ -55,6 +55,12 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
         block->sinks_,
         build.weights.Vector(spec.sinks, spec.num_heads, VectorKind::kBias));
   }
+  if (!spec.alibi_slopes.empty()) {
+    INLAY_DCHECK(static_cast<int>(spec.alibi_slopes.size()) == spec.num_heads);
+    block->has_alibi_ = true;
+    INLAY_ASSIGN_OR_RETURN(block->alibi_slopes_,
+                           build.weights.Constants(spec.alibi_slopes));
+  }
   if (build.block_selection.any() && CanSelectBlocks(spec)) {
     INLAY_ASSIGN_OR_RETURN(
         block->selector_,
@@ -172,7 +178,7 @@ void AttentionBlock::ChooseDecodeAttention(const ModelBuild& build) {
   if (rope_kv_.row == nullptr || build.batch_invariant ||
       build.kernels.IsForced("attention") ||
       build.kernels.IsForced("rope_kv") || has_pattern_ || chunk_ > 0 ||
-      query_factor_ >= 0 || selector_.present()) {
+      query_factor_ >= 0 || selector_.present() || has_alibi_) {
     return;
   }
   auto op = build.kernels.Choose("decode_attention", DecodeAttentionTable(),
@@ -188,7 +194,8 @@ void AttentionBlock::AddCut(ModelBuild& build) {
     cut_shape_.few =
         DecodeAttentionLimits(decode_attention_.desc, build.kernels.device());
   }
-  if (has_pattern_) cut_shape_.prefix_units = 0;  // what is shared has no mask
+  // What is shared has neither.
+  if (has_pattern_ || has_alibi_) cut_shape_.prefix_units = 0;
   cut_ = build.AddCut({cut_shape_, kv_group_, chunk_, has_pattern_});
   cut_shape_ = build.cuts[cut_].shape;
 }
@@ -285,6 +292,7 @@ absl::Status AttentionBlock::NormaliseHeads(const Step& step,
   const auto normalise = [&](const Norm& norm, const TensorView& heads) {
     if (!norm.present() || heads.empty()) return absl::OkStatus();
     if (joint_norms_) return norm.Forward(heads, heads, step.stream);
+    if (norm.has_own_weights()) return norm.ForwardHeads(heads, step.stream);
     return norm.Forward(rows(heads), rows(heads), step.stream);
   };
   // Before keys change.
@@ -432,6 +440,7 @@ absl::Status AttentionBlock::Attend(const Step& step, int64_t tokens,
   params.kv = kv;
   params.sequences = Sequences(queries.sequences, scratch);
   params.sinks = sinks_;
+  params.alibi_slopes = alibi_slopes_;
   if (has_pattern_) params.mask = step.pattern;
   params.plan = queries.plan;
   params.workspace = step.kernel_workspace;

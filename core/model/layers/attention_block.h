@@ -140,6 +140,8 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   InputLinear qkv_;
   Linear output_;
   const float* sinks_ = nullptr;
+  bool has_alibi_ = false;
+  const float* alibi_slopes_ = nullptr;  // null when planning, too
   OutputGate gate_;
   bool joint_norms_ = false;
   Norm q_norm_;

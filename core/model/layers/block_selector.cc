@@ -5,7 +5,8 @@
 namespace inlay {
 
 bool CanSelectBlocks(const AttentionSpec& spec) {
-  return spec.causal && spec.window == 0 && spec.chunk == 0;
+  return spec.causal && spec.window == 0 && spec.chunk == 0 &&
+         spec.alibi_slopes.empty();
 }
 
 absl::StatusOr<BlockSelector> BlockSelector::Create(

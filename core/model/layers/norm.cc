@@ -27,6 +27,11 @@ absl::StatusOr<const float*> Norm::LoadWeight(const NormSpec& spec,
         std::vector<float>(static_cast<size_t>(width), kConvertWeight));
   }
   if (spec.name.empty()) return nullptr;
+  if (spec.heads > 0) {
+    INLAY_DCHECK(spec.kind == NormKind::kLayerNoBias);
+    return build.weights.Floats(spec.name + std::string(spec.suffix),
+                                spec.heads, width, VectorKind::kScale);
+  }
   return build.weights.Vector(spec.name + std::string(spec.suffix), width,
                               spec.kind == NormKind::kRmsZeroCentred
                                   ? VectorKind::kZeroCentredScale
@@ -51,6 +56,7 @@ absl::StatusOr<Norm> Norm::Make(const NormSpec& spec, int64_t width,
   const bool converts = spec.kind == NormKind::kNone;
   norm.kind_ = converts ? NormKind::kRms : spec.kind;
   norm.epsilon_ = converts ? kConvertEpsilon : spec.epsilon;
+  norm.heads_ = spec.heads;
   INLAY_ASSIGN_OR_RETURN(norm.weight_, LoadWeight(spec, width, build));
   if (spec.kind == NormKind::kLayer) {
     INLAY_ASSIGN_OR_RETURN(
@@ -74,6 +80,18 @@ absl::StatusOr<Norm> Norm::Make(const NormSpec& spec, int64_t width,
         norm.rms_, build.kernels.Choose("rms_norm", RmsNormTable(), desc));
   }
   return norm;
+}
+
+absl::Status Norm::ForwardHeads(const TensorView& y, Stream& stream) const {
+  const int64_t width = layer_.desc.width;
+  for (int head = 0; head < heads_; ++head) {
+    LayerNormParams params;
+    params.x = params.y = ColumnSlice(y, head * width, width);
+    params.weight = weight_ + head * width;
+    params.epsilon = epsilon_;
+    INLAY_RETURN_IF_ERROR(layer_.Run(params, stream));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Norm::Forward(const TensorView& x, const TensorView& y,

@@ -40,6 +40,11 @@ class Norm {
   // present.
   absl::Status Forward(const TensorView& x, const TensorView& y,
                        Stream& stream) const;
+  // NormSpec::heads.
+  bool has_own_weights() const { return heads_ > 0; }
+  // Where has_own_weights(): y [rows, heads * width], in place, a head after
+  // the other.
+  absl::Status ForwardHeads(const TensorView& y, Stream& stream) const;
 
  private:
   // What kind kNone converts, whatever the types.
@@ -52,6 +57,7 @@ class Norm {
 
   NormKind kind_ = NormKind::kNone;
   float epsilon_ = 0.0f;
+  int heads_ = 0;
   const float* weight_ = nullptr;
   const float* bias_ = nullptr;
   Op<RmsNormDesc, RmsNormParams> rms_;

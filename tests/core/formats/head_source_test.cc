@@ -13,6 +13,7 @@
 namespace inlay {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int64_t kHeads = 3;
@@ -84,6 +85,75 @@ TEST(HeadSourceTest, PartsAreTheRowsOfTheirHeads) {
       ++part;
     }
   }
+}
+
+// Of one column: rows are their own numbers.
+std::vector<uint16_t> RowsOf(const Json& config, std::string_view fused,
+                             const char* part, int64_t count) {
+  std::vector<uint16_t> rows(static_cast<size_t>(count));
+  std::iota(rows.begin(), rows.end(), uint16_t{0});
+  auto stored = std::make_shared<MemoryWeights>(true);
+  stored->Add("h.0." + std::string(fused) + ".weight", DType::kBF16, {count, 1},
+              rows.data());
+  const auto source = PresentHeads(config, stored);
+  EXPECT_TRUE(source.ok()) << source.status();
+  if (!source.ok()) return {};
+  const WeightInfo* info =
+      (*source)->Find("h.0." + std::string(part) + ".weight");
+  EXPECT_NE(info, nullptr) << part;
+  return info == nullptr ? std::vector<uint16_t>()
+                         : ReadPieces(**source, *info, 2);
+}
+
+// Two heads of queries for each of keys, of two rows.
+TEST(HeadSourceTest, GroupsOfQueries) {
+  const Json config = {{"model_type", "falcon"},
+                       {"new_decoder_architecture", true},
+                       {"num_attention_heads", 4},
+                       {"num_kv_heads", 2}};
+  const auto rows = [&](const char* part) {
+    return RowsOf(config, "query_key_value", part, 16);
+  };
+  EXPECT_THAT(rows("q_proj"), ElementsAre(0, 1, 2, 3, 8, 9, 10, 11));
+  EXPECT_THAT(rows("k_proj"), ElementsAre(4, 5, 12, 13));
+  EXPECT_THAT(rows("v_proj"), ElementsAre(6, 7, 14, 15));
+}
+
+// Four shards, in each queries, values and keys.
+TEST(HeadSourceTest, ShardsOfCodeGen) {
+  const Json config = {{"model_type", "codegen"}};
+  const auto rows = [&](const char* part) {
+    return RowsOf(config, "qkv_proj", part, 24);
+  };
+  EXPECT_THAT(rows("q_proj"), ElementsAre(0, 1, 6, 7, 12, 13, 18, 19));
+  EXPECT_THAT(rows("v_proj"), ElementsAre(2, 3, 8, 9, 14, 15, 20, 21));
+  EXPECT_THAT(rows("k_proj"), ElementsAre(4, 5, 10, 11, 16, 17, 22, 23));
+}
+
+TEST(HeadSourceTest, OneOfTwoNamesOfHeads) {
+  for (const char* key : {"n_head", "num_attention_heads"}) {
+    const Json config = {
+        {"model_type", "gpt_bigcode"}, {"multi_query", false}, {key, 2}};
+    EXPECT_THAT(RowsOf(config, "c_attn", "k_proj", 6), ElementsAre(1, 4));
+  }
+}
+
+// One head of keys: q, k and v lie one after another already.
+TEST(HeadSourceTest, MultiQueryPassesThrough) {
+  const auto stored = Stored(false);
+  for (const char* type : {"falcon", "gpt_bigcode"}) {
+    EXPECT_EQ(*PresentHeads({{"model_type", type}}, stored), stored);
+  }
+}
+
+TEST(HeadSourceTest, GroupsThatDoNotDivide) {
+  const Json config = {{"model_type", "falcon"},
+                       {"new_decoder_architecture", true},
+                       {"num_attention_heads", 4},
+                       {"num_kv_heads", 3}};
+  const auto status = PresentHeads(config, Stored(true)).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("num_kv_heads, 3"));
 }
 
 TEST(HeadSourceTest, OtherModelsPassThrough) {

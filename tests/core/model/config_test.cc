@@ -37,6 +37,10 @@ Json SmallConfig(const std::string& architecture) {
   if (architecture == "LinearAttentionForCausalLM") {
     config["feature_map"] = "elu";  // what it defaults to is not there
   }
+  if (architecture == "GPTJForCausalLM" ||
+      architecture == "CodeGenForCausalLM") {
+    config["rotary_dim"] = 4;
+  }
   if (architecture == "DeepseekV4ForCausalLM") {
     config["num_key_value_heads"] = 1;
     config["qk_rope_head_dim"] = 4;
@@ -245,9 +249,7 @@ TEST(Config, BadValues) {
        "experts in each of 4096 layers"},
       {"DeepseekV3ForCausalLM", "num_attention_heads", 4096, kInvalid,
        "qk_nope_head_dim"},
-      {"OPTForCausalLM", "do_layer_norm_before", false, kUnimplemented,
-       "do_layer_norm_before"},
-      {"OPTForCausalLM", "word_embed_proj_dim", 16, kUnimplemented,
+      {"OPTForCausalLM", "word_embed_proj_dim", 64, kUnimplemented,
        "word_embed_proj_dim"},
       {"MiniMaxM2ForCausalLM", "rotary_dim", 5000, kInvalid, "rotary_dim"},
       {"Llama4ForCausalLM", "num_experts_per_tok", 2, kUnimplemented,

@@ -119,6 +119,7 @@ void AddPositions(const DecoderSpec& spec,
   std::set<int> ropes;
   bool some_without = false, neighbours = false, partial = false;
   for (const AttentionSpec* layer : layers) {
+    features->Add("ALiBi", !layer->alibi_slopes.empty());
     some_without |= layer->rope < 0;
     if (layer->rope < 0) continue;
     ropes.insert(layer->rope);
@@ -195,6 +196,7 @@ void AddFeedForward(const DecoderSpec& spec, Features* features) {
 
 void AddScales(const DecoderSpec& spec, Features* features) {
   features->Add("embeddings", spec.embedding_scale != 1.0f);
+  features->Add("narrower embeddings", spec.embedding_projection.has_value());
   for (const LayerSpec& layer : spec.layers) {
     for (const BlockSpec& block : layer.blocks) {
       features->Add("parts", block.scale != 1.0f);

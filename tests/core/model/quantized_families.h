@@ -18,6 +18,9 @@ inline constexpr const char* kWidths[] = {"hidden_size",
                                           "n_embd",
                                           "word_embed_proj_dim",
                                           "ffn_dim",
+                                          "ffn_hidden_size",
+                                          "n_inner",
+                                          "d_model",
                                           "intermediate_size",
                                           "intermediate_size_mlp",
                                           "block_ff_dim",
@@ -33,7 +36,9 @@ inline constexpr const char* kWidths[] = {"hidden_size",
 inline constexpr const char* kHeads[] = {"num_attention_heads",
                                          "num_key_value_heads",
                                          "num_global_key_value_heads",
+                                         "num_kv_heads",
                                          "n_head",
+                                         "n_heads",
                                          "num_heads",
                                          "mamba_n_heads",
                                          "mamba_num_heads",
@@ -58,6 +63,15 @@ inline Json WithoutChoices(Json config) {
   return config;
 }
 
+// Widths that are no whole blocks of 32 grow to one more.
+inline Json InWholeBlocks(Json config) {
+  for (const char* key : kWidths) {
+    if (!config.contains(key) || !config[key].is_number_integer()) continue;
+    config[key] = (config[key].get<int64_t>() + 31) / 32 * 32;
+  }
+  return config;
+}
+
 // Wide enough for blocks of 256 in most of its matrices.
 inline Json Wider(Json config) {
   constexpr int64_t kWidth = 256;
@@ -66,8 +80,9 @@ inline Json Wider(Json config) {
       sizes[key] = sizes[key].get<int64_t>() * factor;
     }
   };
-  const int64_t hidden =
-      config[config.contains("n_embd") ? "n_embd" : "hidden_size"];
+  const int64_t hidden = config[config.contains("n_embd")    ? "n_embd"
+                                : config.contains("d_model") ? "d_model"
+                                                             : "hidden_size"];
   for (const char* key : kHeads) multiply(config, key, kWidth / hidden);
   if (config.contains("linear_attn_config")) {
     multiply(config["linear_attn_config"], "num_heads", kWidth / hidden);
@@ -146,7 +161,7 @@ inline LogitErrors ErrorsOf(const ModelHarness::Logits& got,
 
 inline std::vector<int32_t> FamilyPrompt() {
   std::vector<int32_t> prompt;
-  for (int32_t i = 0; i < 14; ++i) prompt.push_back(i * 37 % 300);
+  for (int32_t i = 0; i < 14; ++i) prompt.push_back(i * 37 % 128);
   return prompt;
 }
 

@@ -45,7 +45,8 @@ class QuantizedFamily : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(QuantizedFamily, BlocksOf32) {
-  Check(WithoutChoices(Open(GetParam(), "config.json").config), DType::kQ8_0);
+  Check(InWholeBlocks(WithoutChoices(Open(GetParam(), "config.json").config)),
+        DType::kQ8_0);
 }
 
 TEST_P(QuantizedFamily, BlocksOf256) {

@@ -26,6 +26,11 @@ TEMPERED = dict(rope_type='yarn', factor=4.0, original_max_position_embeddings=3
                 llama_4_scaling_beta=0.5)
 LONGROPE = dict(rope_type='longrope', short_factor=[1.0, 1.1, 1.2, 1.3, 1.5, 1.6, 1.8, 2.0], long_factor=[1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 12.0],
                 original_max_position_embeddings=64)
+# Nothing of COMMON but tokens; what most of those do without; names of GPT-2's.
+NOTHING = dict(hidden_size=None, num_hidden_layers=None, max_position_embeddings=None, rms_norm_eps=None)
+SMALL = dict(vocab_size=128, rms_norm_eps=None)
+NARROW = dict(NOTHING, vocab_size=128, n_embd=32, n_layer=2, n_head=2, n_positions=512)
+PLAIN = dict(rms_norm_eps=None)
 
 # Of each: its classes' name before ForCausalLM, its keys, its rotary embedding (a base and a scaling), and keys that published files have besides, or do not
 # have (None).
@@ -55,6 +60,9 @@ FAMILIES = {
                  dict(TEMPERED, rope_theta=10000.0, partial_rotary_factor=0.5), {}),
     'cohere': ('Cohere', dict(DERIVED, num_hidden_layers=1, logit_scale=0.25, layer_norm_eps=1e-3, tie_word_embeddings=True), dict(DEFAULT, rope_theta=10000.0),
                dict(rms_norm_eps=None)),
+    'cohere_plus': ('Cohere', dict(num_attention_heads=4, num_key_value_heads=2, hidden_size=64, vocab_size=128, intermediate_size=32,
+                                   num_hidden_layers=1, logit_scale=0.25, layer_norm_eps=1e-3, use_qk_norm=True, tie_word_embeddings=True), dict(DEFAULT, rope_theta=10000.0),
+                    dict(rms_norm_eps=None)),
     'dots1': ('Dots1', dict(DERIVED, moe_intermediate_size=32, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2, first_k_dense_replace=0,
                             num_hidden_layers=1, norm_topk_prob=True, routed_scaling_factor=2.5, sliding_window=None, tie_word_embeddings=True),
               dict(DEFAULT, rope_theta=10000.0), dict(scoring_func='noaux_tc')),
@@ -62,6 +70,22 @@ FAMILIES = {
                                      sliding_window=32, sliding_window_pattern='LG', layer_types=['sliding_attention', 'full_attention'],
                                      tie_word_embeddings=True),
                    dict(DEFAULT, rope_theta=1000000.0), dict(mlp_layer_types=None, head_dim=None)),
+    'opt_350m': ('OPT', dict(SMALL, max_position_embeddings=176, ffn_dim=64, num_attention_heads=2, do_layer_norm_before=False, word_embed_proj_dim=16, activation_function='relu',
+                             tie_word_embeddings=True), None, PLAIN),
+    'falcon': ('Falcon', dict(SMALL, ffn_hidden_size=64, num_attention_heads=2, num_kv_heads=2, tie_word_embeddings=True),
+               dict(DEFAULT, rope_theta=10000.0), dict(PLAIN, num_kv_heads=None)),
+    'falcon_40b': ('Falcon', dict(SMALL, hidden_size=64, num_hidden_layers=1, ffn_hidden_size=48, num_attention_heads=4, num_kv_heads=2,
+                                  new_decoder_architecture=True, tie_word_embeddings=True), dict(DEFAULT, rope_theta=10000.0), PLAIN),
+    'falcon_rw': ('Falcon', dict(SMALL, ffn_hidden_size=64, num_attention_heads=2, num_kv_heads=2, alibi=True, bias=True, multi_query=False,
+                                 parallel_attn=False, tie_word_embeddings=True), dict(DEFAULT, rope_theta=10000.0), dict(PLAIN, num_kv_heads=None)),
+    'gptj': ('GPTJ', dict(NARROW, n_inner=64, rotary_dim=8), None, PLAIN),
+    'codegen': ('CodeGen', dict(NARROW, n_layer=1, n_inner=64, rotary_dim=8), None, PLAIN),
+    'gpt_bigcode': ('GPTBigCode', dict(NARROW, n_inner=64, n_positions=176, tie_word_embeddings=True), None, PLAIN),
+    'gpt_bigcode_mha': ('GPTBigCode', dict(NARROW, n_layer=1, n_inner=64, n_positions=176, multi_query=False, tie_word_embeddings=True), None, PLAIN),
+    'bloom': ('Bloom', dict(SMALL, num_hidden_layers=None, n_layer=1, n_head=2, seq_length=512, max_position_embeddings=None, tie_word_embeddings=True), None,
+              PLAIN),
+    'mpt': ('Mpt', dict(NOTHING, d_model=32, n_heads=2, n_layers=1, max_seq_len=512, vocab_size=128,
+                        attn_config=dict(alibi=True, attn_impl='torch'), tie_word_embeddings=True), None, PLAIN),
 }
 
 
@@ -97,7 +121,7 @@ def case(model, near, name, ids):
 def clear_case(model, near, count):
     """A prompt after which no greedy step is near a tie."""
     for seed in range(200):
-        ids = torch.randint(3, COMMON['vocab_size'], (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+        ids = torch.randint(3, model.config.vocab_size, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
         found = case(model, near, f'len{count}', ids)
         if min(found['greedy']['margins']) > 4e-3 * found['logit_std'] and found['sensitivity'] < 5e-5:
             return found
@@ -105,18 +129,21 @@ def clear_case(model, near, count):
 
 
 def draw(name, tensor):
-    if 'norm' in name:
+    if name.endswith('.bias') and ('norm' in name or 'ln_' in name):
+        return 0.2 * torch.randn_like(tensor)
+    if 'norm' in name or 'ln_' in name:
         return 1 + 0.2 * torch.randn_like(tensor)
-    return (1.0 if 'embed' in name else 0.2) * torch.randn_like(tensor)
+    return (1.0 if 'embed' in name or 'wte' in name else 0.2) * torch.randn_like(tensor)
 
 
 def published(config, rope, extra):
     """As config.json had it before transformers 5."""
     config = {k: v for k, v in config.items() if k not in ('rope_parameters', 'dtype')}
-    rope = dict(rope)
-    config['rope_theta'] = rope.pop('rope_theta')
-    kind = rope.pop('rope_type')
-    config['rope_scaling'] = None if kind == 'default' else dict(rope, type=kind)
+    if rope is not None:
+        rope = dict(rope)
+        config['rope_theta'] = rope.pop('rope_theta')
+        kind = rope.pop('rope_type')
+        config['rope_scaling'] = None if kind == 'default' else dict(rope, type=kind)
     config.update(extra, torch_dtype='bfloat16', transformers_version='4.57.1')
     return {k: v for k, v in config.items() if k not in extra or v is not None}
 
@@ -126,11 +153,14 @@ def write(name):
     torch.manual_seed(11)
     architecture = prefix + 'ForCausalLM'
     model_class = getattr(transformers, architecture)
-    config = model_class.config_class(**dict(COMMON, **keys), rope_parameters=dict(rope))
+    keys = {k: v for k, v in dict(COMMON, **keys).items() if v is not None or k not in COMMON}
+    if rope is not None:
+        keys['rope_parameters'] = dict(rope)
+    config = model_class.config_class(**keys)
     model = model_class(config)
     for tensors in (model.named_parameters(), model.named_buffers()):
         for part, tensor in tensors:
-            if 'inv_freq' not in part and 'embed_scale' not in part:
+            if tensor.is_floating_point() and 'inv_freq' not in part and 'embed_scale' not in part:
                 tensor.data = draw(part, tensor.data)
     folder = HERE / name
     model.to(torch.bfloat16).save_pretrained(folder)
@@ -138,12 +168,14 @@ def write(name):
     saved = json.loads((folder / 'config.json').read_text())
     (folder / 'config_v5.json').write_text(json.dumps(saved, indent=1) + '\n')
     (folder / 'config.json').write_text(json.dumps(published(saved, rope, extra), indent=1) + '\n')
-    reference = model_class.from_pretrained(folder, config=config, dtype=torch.float32, attn_implementation='eager').eval()
+    # Of Falcon's the one that adds ALiBi once: eager attention has it in the mask besides.
+    attention = 'sdpa' if prefix == 'Falcon' else 'eager'
+    reference = model_class.from_pretrained(folder, config=config, dtype=torch.float32, attn_implementation=attention).eval()
     near = changed(reference)
     # Few where every token goes the same way.
-    is_plain = 'num_experts_per_tok' not in keys and 'moe_k' not in keys and rope['rope_type'] != 'longrope'
+    is_plain = 'num_experts_per_tok' not in keys and 'moe_k' not in keys and (rope is None or rope['rope_type'] != 'longrope')
     cases = [clear_case(reference, near, n) for n in ((1, 130) if is_plain else (1, 33, 130))]
-    golden = dict(format=1, name=name, architecture=architecture, model_type=config.model_type, weights_dtype='bfloat16', vocab_size=COMMON['vocab_size'], cases=cases)
+    golden = dict(format=1, name=name, architecture=architecture, model_type=config.model_type, weights_dtype='bfloat16', vocab_size=config.vocab_size, cases=cases)
     (folder / 'golden.json').write_text(json.dumps(golden, separators=(',', ':')) + '\n')
 
 
