@@ -55,7 +55,7 @@ class DeltaBlock : public Sublayer, public TokenMixer {
   };
   // What of low rank is widened to: columns of `projected` by a layer.
   struct Widened {
-    int64_t first = 0;
+    int64_t first;
     Linear layer;
   };
 
