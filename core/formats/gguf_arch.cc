@@ -86,6 +86,11 @@ constexpr GgufArch kArchs[] = {
     {"ernie4_5", "Ernie4_5ForCausalLM", "ernie4_5", gguf_names::kErnie45},
     {"ernie4_5-moe", "Ernie4_5_MoeForCausalLM", "ernie4_5_moe",
      gguf_names::kErnie45},
+    {"arcee", "ArceeForCausalLM", "arcee", gguf_names::kLlama},
+    {"phi2", "PhiForCausalLM", "phi", gguf_names::kPhi2},
+    {"nemotron", "NemotronForCausalLM", "nemotron", gguf_names::kNemotron},
+    {"olmo", "OlmoForCausalLM", "olmo", gguf_names::kLlama},
+    {"stablelm", "StableLmForCausalLM", "stablelm", gguf_names::kQwen},
 };
 
 // The number that stands in `text` where `pattern` has its '#'; empty for a

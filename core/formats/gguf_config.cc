@@ -113,6 +113,23 @@ absl::Status ReadLayerNorms(const GgufArchKeys& keys, Json* config) {
                    : absl::OkStatus();
 }
 
+// Files have the tensors of one norm where parts are in parallel.
+absl::Status ReadStableLm(const GgufFiles& files, const GgufArchKeys& keys,
+                          Json* config) {
+  const auto has = [&](std::string_view tensor) {
+    return files.FindTensor(tensor) != nullptr;
+  };
+  if (has("blk.0.attn_q_norm.weight")) {
+    return absl::UnimplementedError(
+        "tensor \"blk.0.attn_q_norm.weight\": norms of heads, allowed in a "
+        "GGUF file of \"stablelm\": none");
+  }
+  (*config)["use_parallel_residual"] = !has("blk.0.ffn_norm.weight");
+  (*config)["use_qkv_bias"] = has("blk.0.attn_q.bias");
+  return keys.CopyNumber("attention.layer_norm_epsilon", "layer_norm_eps",
+                         config);
+}
+
 // Files of OLMo 3 say "olmo2" too, and have windows.
 absl::Status ReadOlmo3(const GgufArchKeys& keys, const GgufSizes& sizes,
                        int64_t window, Json* config) {
@@ -199,6 +216,17 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
                : absl::OkStatus();
   }
   if (keys.arch() == "gptneox") return ReadNeox(keys, files, config);
+  if (keys.arch() == "stablelm") return ReadStableLm(files, keys, config);
+  if (keys.arch() == "phi2" || keys.arch() == "nemotron") {
+    const bool is_phi = keys.arch() == "phi2";
+    INLAY_RETURN_IF_ERROR(
+        keys.CopyNumber("attention.layer_norm_epsilon",
+                        is_phi ? "layer_norm_eps" : "norm_eps", config));
+  }
+  if (keys.arch() == "olmo") {
+    INLAY_RETURN_IF_ERROR(
+        keys.CopyNumber("attention.clamp_kqv", "clip_qkv", config));
+  }
   if (keys.arch().starts_with("nemotron_h")) {
     return ReadGgufNemotron(files, keys, sizes, config);
   }
@@ -262,7 +290,9 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (is_starcoder || keys.arch().starts_with("ernie4_5")) {
     (*config)["use_bias"] = has_query_bias;
   }
-  (*config)["mlp_bias"] = has("blk.0.ffn_gate.bias");
+  const bool is_plain = keys.arch() == "arcee" || keys.arch() == "nemotron";
+  (*config)["mlp_bias"] =
+      has(is_plain ? "blk.0.ffn_up.bias" : "blk.0.ffn_gate.bias");
   return absl::OkStatus();
 }
 

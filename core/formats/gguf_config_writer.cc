@@ -63,6 +63,11 @@ constexpr FamilyDefaults kFamilyDefaults[] = {
     {"seed_oss", 128},
     {"ernie4_5", 128, 5e5, 1.0, 1e-5},
     {"ernie4_5_moe", 0, 5e5, 1.0, 1e-5},
+    {"arcee", 0, 1e4, 1.0, 1e-5},
+    {"phi", 0, 1e4, 0.5, 1e-5},
+    {"nemotron", 0, 1e4, 0.5, 1e-5},
+    {"olmo", 0, 1e4, 1.0, 1e-5},
+    {"stablelm", 0, 1e4, 0.25, 1e-5},
 };
 
 FamilyDefaults DefaultsOf(std::string_view model_type) {
@@ -248,16 +253,20 @@ class ConfigWriter {
   }
 
   absl::Status WriteEpsilon() {
+    if (arch_.name == "olmo") {  // fixed
+      return keys_.writer().SetF32("olmo.attention.layer_norm_epsilon", 1e-5f);
+    }
     const char* from = "rms_norm_eps";
     if (arch_.name == "starcoder2") from = "norm_epsilon";
     if (arch_.name == "cohere2" || arch_.name == "command-r" ||
-        arch_.name == "gptneox") {
+        arch_.name == "gptneox" || arch_.name == "phi2" ||
+        arch_.name == "stablelm") {
       from = "layer_norm_eps";
     }
-    if (arch_.name.starts_with("lfm2")) from = "norm_eps";
+    const bool is_lfm2 = arch_.name.starts_with("lfm2");
+    if (is_lfm2 || arch_.name == "nemotron") from = "norm_eps";
     if (arch_.name.starts_with("nemotron_h")) from = "layer_norm_epsilon";
-    const bool is_rms = from == std::string_view("rms_norm_eps") ||
-                        arch_.name.starts_with("lfm2") ||
+    const bool is_rms = from == std::string_view("rms_norm_eps") || is_lfm2 ||
                         arch_.name.starts_with("nemotron_h");
     return keys_.CopyNumber(from,
                             is_rms ? "attention.layer_norm_rms_epsilon"
@@ -277,6 +286,14 @@ class ConfigWriter {
       return WriteWindow(0);
     }
     if (arch_.name == "gptneox") return WriteNeox();
+    if (arch_.name == "arcee" || arch_.name == "nemotron") {
+      return keys_.CheckActivation("hidden_act", {"relu2"});
+    }
+    if (arch_.name == "phi2") {
+      INLAY_RETURN_IF_ERROR(keys_.Expect("qk_layernorm", false));
+      return keys_.CheckActivation("hidden_act",
+                                   {"gelu_new", "gelu_pytorch_tanh"});
+    }
     if (arch_.name.starts_with("nemotron_h")) {
       INLAY_RETURN_IF_ERROR(keys_.CheckActivation("mlp_hidden_act", {"relu2"}));
       return SetGgufRecurrent(keys_, head_dim_);
@@ -300,6 +317,16 @@ class ConfigWriter {
     if (arch_.name == "command-r") {
       INLAY_RETURN_IF_ERROR(keys_.Expect("use_qk_norm", false));
       return keys_.CopyNumber("logit_scale", "logit_scale", 0.0625);
+    }
+    if (arch_.name == "stablelm") {
+      INLAY_RETURN_IF_ERROR(keys_.Expect("qk_layernorm", false));
+      INLAY_ASSIGN_OR_RETURN(const bool parallel,
+                             JsonBool(config_, "use_parallel_residual", false));
+      return keys_.SetBool("use_parallel_residual", parallel);
+    }
+    if (arch_.name == "olmo") {
+      INLAY_RETURN_IF_ERROR(keys_.Expect("clip_qkv", Json()));
+      return keys_.Expect("attention_bias", false);
     }
     if (arch_.name == "olmoe") return keys_.Expect("attention_bias", false);
     if (arch_.name == "cohere2" || arch_.name == "exaone4") {

@@ -141,6 +141,34 @@ inline constexpr GgufName kPhi3[] = {
     {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
 };
 
+inline constexpr GgufName kPhi2[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.final_layernorm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.dense"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.fc1"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.fc2"},
+};
+
+inline constexpr GgufName kNemotron[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm", GgufLayout::kPlusOne},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm", GgufLayout::kPlusOne},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm",
+     GgufLayout::kPlusOne},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+};
+
 inline constexpr GgufName kGpt2[] = {
     {"token_embd", "transformer.wte"},
     {"position_embd", "transformer.wpe"},

@@ -124,6 +124,8 @@ class RopeWriter {
                            Number(scaling_, "mscale", 0.0, 0.0, 100.0));
     if (own == 0.0 && all == 0.0) return absl::OkStatus();
     const bool may = shape_.is_latent || shape_.keeps_magnitude;
+    // One of them alone says nothing (AFM-4.5B).
+    if (!may && (own == 0.0 || all == 0.0)) return absl::OkStatus();
     if (!may || own != all) {
       return absl::UnimplementedError(FormattedString(
           "config.json: yarn's mscale is %g and mscale_all_dim %g, allowed in "

@@ -29,10 +29,21 @@ enum class NormKind : uint8_t {
   kRmsZeroCentred,  // the weight is stored without its 1 (Gemma)
   kLayer,           // has a bias too
   kLayerNoBias,
+  kLayerZeroCentred,  // kLayer, stored like kRmsZeroCentred (Nemotron)
 };
 
-// Tensors NAME.weight and, for kLayer, NAME.bias; without a name, of kRms:
-// none, every weight is 1.
+constexpr bool IsLayerNorm(NormKind kind) {
+  return kind == NormKind::kLayer || kind == NormKind::kLayerNoBias ||
+         kind == NormKind::kLayerZeroCentred;
+}
+
+constexpr bool IsZeroCentred(NormKind kind) {
+  return kind == NormKind::kRmsZeroCentred ||
+         kind == NormKind::kLayerZeroCentred;
+}
+
+// Tensors NAME.weight and, where there is a bias, NAME.bias; without a name, of
+// kRms and kLayerNoBias: none, every weight is 1.
 struct NormSpec {
   NormKind kind = NormKind::kNone;
   std::string name;
@@ -41,6 +52,7 @@ struct NormSpec {
   // > 0, of kLayerNoBias and of heads: NAME.weight is [heads, width], a row of
   // weights for each head.
   int heads = 0;
+  bool heads_apart = false;  // NAME.N.weight [width] of each head N instead
 };
 
 // Tensors NAME.weight [n, k] (or [k, n] when transposed) and NAME.bias [n].

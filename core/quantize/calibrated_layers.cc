@@ -82,7 +82,7 @@ void CalibratedLayers::MapLayer(int layer,
     if (input.norm != nullptr) {
       Place& norm = place(input.norm->name, input.norm->suffix);
       norm.scaled_by = index;
-      norm.zero_centred = input.norm->kind == NormKind::kRmsZeroCentred;
+      norm.zero_centred = IsZeroCentred(input.norm->kind);
       place(input.norm->name, kBias).scaled_by = index;
     } else if (input.producer != nullptr) {
       place(input.producer->name, kWeightSuffix).scaled_by = index;

@@ -154,7 +154,7 @@ absl::Status CalibratedLayers::KeepToNorm(Input& input) {
                         *stream_.thread_pool()));
   std::vector<float> weights(input.scales.size());
   INLAY_RETURN_IF_ERROR(reader.Read(0, input.linear.size(), weights.data()));
-  const float added = norm.kind == NormKind::kRmsZeroCentred ? 1.0f : 0.0f;
+  const float added = IsZeroCentred(norm.kind) ? 1.0f : 0.0f;
   for (size_t i = 0; i < weights.size(); ++i) {
     const float value = weights[i] + added;
     std::byte stored[sizeof(float)];

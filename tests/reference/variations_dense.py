@@ -115,4 +115,19 @@ FAMILIES = {
                      "d_model": 64, "n_layers": 2, "n_heads": 4, "max_seq_len": 128}, "cases": [
         {"n_heads": 2}, {"d_model": 48, "n_heads": 3}, {"layer_norm_epsilon": 0.1}, {"tie_word_embeddings": False}, {"attn_config": {"softmax_scale": 0.5}},
         {"attn_config": {"clip_qkv": 2.0}}, {"attn_config": {"qk_ln": True}}, {"attn_config": {"alibi": False}}, {"no_bias": False}]},
+    "arcee": {"old_ropes": {}, "cases": [
+        {"head_dim": 20}, {"attention_bias": True}, {"mlp_bias": True}, {"rms_norm_eps": 0.1}, {"hidden_act": "silu"}, {"tie_word_embeddings": True},
+        *HEADS, *ROPES]},
+    "phi": {"base": {"hidden_size": 64}, "old_ropes": {}, "cases": [
+        {"qk_layernorm": True}, {"qk_layernorm": True, "layer_norm_eps": 0.1}, {"layer_norm_eps": 0.1}, {"hidden_act": "gelu"},
+        {"tie_word_embeddings": True}, *HEADS, rope(partial_rotary_factor=0.25), {"partial_rotary_factor": 1.0}, ROPES[0]]},
+    "nemotron": {"base": {"hidden_size": 64}, "old_ropes": {}, "cases": [
+        {"head_dim": 24}, {"attention_bias": True}, {"mlp_bias": True}, {"norm_eps": 0.1}, {"hidden_act": "silu"}, {"tie_word_embeddings": True},
+        *HEADS, rope(partial_rotary_factor=0.25), {"partial_rotary_factor": 1.0}, ROPES[0]]},
+    "olmo": {"old_ropes": {}, "cases": [
+        {"clip_qkv": 1.0}, {"attention_bias": True}, {"rms_norm_eps": 0.1}, {"hidden_act": "gelu"}, {"tie_word_embeddings": True}, *HEADS, *ROPES]},
+    "stablelm": {"base": {"hidden_size": 64}, "old_ropes": {}, "cases": [
+        {"qk_layernorm": True}, {"qk_layernorm": True, "layer_norm_eps": 0.1}, {"layer_norm_eps": 0.1}, {"hidden_act": "gelu"},
+        {"use_parallel_residual": True}, {"use_parallel_residual": True, "qk_layernorm": True}, {"use_qkv_bias": True}, {"tie_word_embeddings": True},
+        *HEADS, rope(partial_rotary_factor=0.5), {"partial_rotary_factor": 1.0}, ROPES[0]]},
 }

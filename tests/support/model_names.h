@@ -83,7 +83,13 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "cohere",
                                                 "cohere_plus",
                                                 "dots1",
-                                                "exaone_moe"};
+                                                "exaone_moe",
+                                                "arcee",
+                                                "phi",
+                                                "nemotron",
+                                                "olmo",
+                                                "stablelm",
+                                                "stablelm_12b"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",

@@ -1,4 +1,5 @@
-// Llama 1 to 3 (arXiv:2302.13971, 2307.09288, 2407.21783).
+// Llama 1 to 3 (arXiv:2302.13971, 2307.09288, 2407.21783); Arcee's foundation
+// models (AFM-4.5B), which are Llamas with an MLP of squared ReLUs, no gate.
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
@@ -7,9 +8,13 @@
 namespace inlay {
 namespace {
 
-absl::StatusOr<DecoderSpec> LlamaSpec(const Json& json) {
+using MakeMlp = MlpSpec (*)(const DecoderConfig&, const std::string&, bool);
+
+absl::StatusOr<DecoderSpec> LlamaSpec(const Json& json,
+                                      const DecoderDefaults& defaults,
+                                      MakeMlp make_mlp) {
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
-                         ReadDecoderConfig(json, {}));
+                         ReadDecoderConfig(json, defaults));
   INLAY_ASSIGN_OR_RETURN(const bool attention_bias,
                          JsonBool(json, "attention_bias", false));
   INLAY_ASSIGN_OR_RETURN(const bool mlp_bias,
@@ -23,7 +28,7 @@ absl::StatusOr<DecoderSpec> LlamaSpec(const Json& json) {
     spec.layers.push_back(LlamaStyleLayer(
         config, prefix, NormKind::kRms,
         LlamaStyleAttention(config, prefix, attention_bias, attention_bias),
-        LlamaStyleMlp(config, prefix, mlp_bias)));
+        make_mlp(config, prefix, mlp_bias)));
   }
   return spec;
 }
@@ -32,7 +37,21 @@ absl::StatusOr<DecoderSpec> LlamaSpec(const Json& json) {
 
 absl::StatusOr<std::unique_ptr<Model>> MakeLlama(const Json& config,
                                                  ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, LlamaSpec(config));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         LlamaSpec(config, {}, LlamaStyleMlp));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeArcee(const Json& config,
+                                                 ModelBuild& build) {
+  DecoderDefaults defaults;
+  defaults.hidden_size = 2560;
+  defaults.intermediate_size = 18432;
+  defaults.max_positions = 4096;
+  defaults.norm_epsilon = 1e-5;
+  defaults.activation = "relu2";
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         LlamaSpec(config, defaults, LlamaStylePlainMlp));
   return BuildDecoder(spec, build);
 }
 

@@ -77,6 +77,14 @@ MlpSpec LlamaStyleMlp(const DecoderConfig& config, const std::string& prefix,
   return spec;
 }
 
+MlpSpec LlamaStylePlainMlp(const DecoderConfig& config,
+                           const std::string& prefix, bool bias) {
+  MlpSpec spec = LlamaStyleMlp(config, prefix, bias);
+  spec.gated = false;
+  spec.input.erase(spec.input.begin());
+  return spec;
+}
+
 LayerSpec LlamaStyleLayer(const DecoderConfig& config,
                           const std::string& prefix, NormKind norm,
                           PartSpec attention, PartSpec mlp) {

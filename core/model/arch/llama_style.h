@@ -37,6 +37,10 @@ void AddHeadNorms(const DecoderConfig& config, const std::string& prefix,
 MlpSpec LlamaStyleMlp(const DecoderConfig& config, const std::string& prefix,
                       bool bias);
 
+// up_proj and down_proj, without a gate.
+MlpSpec LlamaStylePlainMlp(const DecoderConfig& config,
+                           const std::string& prefix, bool bias);
+
 // Pre-norms input_layernorm and post_attention_layernorm around the two, of any
 // kind.
 LayerSpec LlamaStyleLayer(const DecoderConfig& config,

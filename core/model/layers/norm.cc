@@ -3,17 +3,10 @@
 #include <string>
 #include <vector>
 
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
-namespace {
-
-bool IsLayerNorm(NormKind kind) {
-  return kind == NormKind::kLayer || kind == NormKind::kLayerNoBias;
-}
-
-}  // namespace
-
 const Norm& Norm::None() {
   static const Norm none;
   return none;
@@ -29,11 +22,18 @@ absl::StatusOr<const float*> Norm::LoadWeight(const NormSpec& spec,
   if (spec.name.empty()) return nullptr;
   if (spec.heads > 0) {
     INLAY_DCHECK(spec.kind == NormKind::kLayerNoBias);
+    if (spec.heads_apart) {
+      std::vector<WeightLoader::Rows> heads;
+      for (int i = 0; i < spec.heads; ++i) {
+        heads.push_back({FormattedString("%s.%d.weight", spec.name, i), width});
+      }
+      return build.weights.StackedVector(heads, VectorKind::kScale);
+    }
     return build.weights.Floats(spec.name + std::string(spec.suffix),
                                 spec.heads, width, VectorKind::kScale);
   }
   return build.weights.Vector(spec.name + std::string(spec.suffix), width,
-                              spec.kind == NormKind::kRmsZeroCentred
+                              IsZeroCentred(spec.kind)
                                   ? VectorKind::kZeroCentredScale
                                   : VectorKind::kScale);
 }
@@ -58,7 +58,7 @@ absl::StatusOr<Norm> Norm::Make(const NormSpec& spec, int64_t width,
   norm.epsilon_ = converts ? kConvertEpsilon : spec.epsilon;
   norm.heads_ = spec.heads;
   INLAY_ASSIGN_OR_RETURN(norm.weight_, LoadWeight(spec, width, build));
-  if (spec.kind == NormKind::kLayer) {
+  if (IsLayerNorm(spec.kind) && spec.kind != NormKind::kLayerNoBias) {
     INLAY_ASSIGN_OR_RETURN(
         norm.bias_,
         build.weights.Vector(spec.name + ".bias", width, VectorKind::kBias));

@@ -57,10 +57,6 @@ struct Family {
 // "on all layers" or "on some", of a number of layers.
 std::string Which(int count, int all) { return count == all ? "" : " on some"; }
 
-bool IsLayerNorm(const NormSpec& norm) {
-  return norm.kind == NormKind::kLayer || norm.kind == NormKind::kLayerNoBias;
-}
-
 void AddAttention(const std::vector<const AttentionSpec*>& layers,
                   Features* features) {
   const auto all = static_cast<int>(layers.size());
@@ -141,9 +137,10 @@ void AddNorms(const DecoderSpec& spec, Features* features) {
                          block.sum_norm.kind != NormKind::kNone;
       const bool before = block.pre_norm.kind != NormKind::kNone ||
                           layer.pre_norm.kind != NormKind::kNone;
-      const bool is_layer =
-          IsLayerNorm(block.pre_norm) || IsLayerNorm(block.post_norm) ||
-          IsLayerNorm(block.sum_norm) || IsLayerNorm(layer.pre_norm);
+      const bool is_layer = IsLayerNorm(block.pre_norm.kind) ||
+                            IsLayerNorm(block.post_norm.kind) ||
+                            IsLayerNorm(block.sum_norm.kind) ||
+                            IsLayerNorm(layer.pre_norm.kind);
       features->Add(absl::StrFormat("%s %s", is_layer ? "LayerNorm" : "RMS",
                                     before && after ? "on both sides"
                                     : before        ? "before"

@@ -49,6 +49,8 @@ constexpr RefusedKey kRefused[] = {
     {"mpt", "prefix_lm", R"({"attn_config": {"prefix_lm": true}})"},
     {"mpt", "alibi", R"({"attn_config": {"alibi": false}})"},
     {"mpt", "alibi_bias_max", R"({"attn_config": {"alibi_bias_max": 16}})"},
+    {"phi", "tie_word_embeddings", R"({"tie_word_embeddings": true})"},
+    {"olmo", "clip_qkv", R"({"clip_qkv": 8.0})"},
     {"dots1", "scoring_func", R"({"scoring_func": "softmax"})"},
     {"glm4_moe_lite", "scoring_func", R"({"scoring_func": "softmax"})"},
     {"glm4_moe_lite", "mlp_layer_types", R"({"mlp_layer_types": ["dense"]})",

@@ -121,7 +121,10 @@ class WrittenGguf : public GgufGoldenModel {
     set("rope_local_base_freq", "rope.freq_base_swa", false);
     set("rope_theta", "rope.freq_base", false);
     set("rms_norm_eps", "attention.layer_norm_rms_epsilon", false);
-    set("norm_eps", "attention.layer_norm_rms_epsilon", false);
+    set("norm_eps",
+        arch == "nemotron" ? "attention.layer_norm_epsilon"
+                           : "attention.layer_norm_rms_epsilon",
+        false);
     set("logit_scale", "logit_scale", false);
     set("layer_norm_eps", "attention.layer_norm_epsilon", false);
     const auto set_int = [&](const char* from, const char* to) {
@@ -452,7 +455,12 @@ TEST_P(WrittenGguf, Goldens) {
       {"ernie4_5_moe", "ernie4_5-moe"},
       {"ministral3", "mistral3"},
       {"cohere", "command-r"},
-      {"dots1", "dots1"}};
+      {"dots1", "dots1"},
+      {"arcee", "arcee"},
+      {"phi", "phi2"},
+      {"nemotron", "nemotron"},
+      {"olmo", "olmo"},
+      {"stablelm", "stablelm"}};
   const absl::Status written =
       Write(Open(GetParam(), "config.json"), kArchs.at(GetParam()));
   ASSERT_TRUE(written.ok()) << written;
@@ -479,7 +487,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo3",
                       "lfm2", "kimi_linear", "nemotron_h", "glm4_moe_lite",
                       "lfm2_moe", "olmoe", "seed_oss", "ernie4_5",
-                      "ernie4_5_moe", "ministral3", "cohere", "dots1"),
+                      "ernie4_5_moe", "ministral3", "cohere", "dots1", "arcee",
+                      "phi", "nemotron", "olmo", "stablelm"),
     [](const auto& info) { return std::string(info.param); });
 
 // llama.cpp's names for text models of Qwen's multimodal ones, and what says

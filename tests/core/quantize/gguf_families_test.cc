@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "kimi_linear", "gpt_neox", "olmo3", "glm4_moe_lite",
                       "minicpm3", "lfm2_moe", "olmoe", "seed_oss", "ernie4_5",
                       "ernie4_5_moe", "granitemoe", "ministral3", "cohere",
-                      "dots1"),
+                      "dots1", "arcee", "phi", "nemotron", "olmo", "stablelm"),
     [](const auto& info) { return std::string(info.param); });
 
 // Names, shapes and values against the converter's, from its description
@@ -201,7 +201,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "gemma4_moe_text", "lfm2", "mamba2", "nemotron_h",
                       "kimi_linear", "gpt_neox", "olmo3", "glm4_moe_lite",
                       "lfm2_moe", "olmoe", "seed_oss", "ernie4_5",
-                      "ernie4_5_moe", "ministral3", "cohere", "dots1"),
+                      "ernie4_5_moe", "ministral3", "cohere", "dots1", "arcee",
+                      "phi", "nemotron", "olmo", "stablelm"),
     [](const auto& info) { return std::string(info.param); });
 
 // --- Keys, as the converter sets them.
@@ -359,6 +360,13 @@ constexpr Keys kKeys[] = {
         "rope.scaling.original_context_length": 32})"},
     {"cohere", "command-r", R"({"logit_scale": 0.25,
         "attention.layer_norm_epsilon": 0.001})"},
+    {"phi", "phi2", R"({"rope.dimension_count": 8,
+        "attention.layer_norm_epsilon": 0.001})"},
+    {"nemotron", "nemotron", R"({"rope.dimension_count": 8,
+        "attention.layer_norm_epsilon": 0.001})"},
+    {"stablelm", "stablelm", R"({"rope.dimension_count": 8,
+        "attention.layer_norm_epsilon": 0.001,
+        "use_parallel_residual": false})"},
     {"dots1", "dots1", R"({"leading_dense_block_count": 0,
         "expert_shared_count": 1, "expert_gating_func": 2,
         "expert_weights_scale": 2.5, "expert_weights_norm": true})"},

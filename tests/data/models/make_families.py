@@ -24,6 +24,7 @@ LATENT = dict(num_attention_heads=2, num_key_value_heads=2, q_lora_rank=32, kv_l
 DEFAULT = dict(rope_type='default')
 TEMPERED = dict(rope_type='yarn', factor=4.0, original_max_position_embeddings=32, mscale=1.0, mscale_all_dim=1.0, beta_fast=32.0, beta_slow=1.0,
                 llama_4_scaling_beta=0.5)
+YARN = dict(rope_type='yarn', factor=4.0, original_max_position_embeddings=128, mscale=1.0, beta_fast=32.0, beta_slow=1.0)
 LONGROPE = dict(rope_type='longrope', short_factor=[1.0, 1.1, 1.2, 1.3, 1.5, 1.6, 1.8, 2.0], long_factor=[1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 12.0],
                 original_max_position_embeddings=64)
 # Nothing of COMMON but tokens; what most of those do without; names of GPT-2's.
@@ -86,6 +87,17 @@ FAMILIES = {
               PLAIN),
     'mpt': ('Mpt', dict(NOTHING, d_model=32, n_heads=2, n_layers=1, max_seq_len=512, vocab_size=128,
                         attn_config=dict(alibi=True, attn_impl='torch'), tie_word_embeddings=True), None, PLAIN),
+    'arcee': ('Arcee', dict(GROUPED, vocab_size=128, num_hidden_layers=1), dict(YARN, rope_theta=10000.0), {}),
+    'phi': ('Phi', dict(DERIVED, vocab_size=128, rms_norm_eps=None, layer_norm_eps=1e-3),
+            dict(DEFAULT, rope_theta=10000.0, partial_rotary_factor=0.5), PLAIN),
+    'nemotron': ('Nemotron', dict(GROUPED, vocab_size=128, rms_norm_eps=None, norm_eps=1e-3, num_hidden_layers=1),
+                 dict(DEFAULT, rope_theta=10000.0, partial_rotary_factor=0.5), PLAIN),
+    'olmo': ('Olmo', dict(DERIVED, vocab_size=128, rms_norm_eps=None), dict(DEFAULT, rope_theta=10000.0), PLAIN),
+    'stablelm': ('StableLm', dict(DERIVED, vocab_size=128, rms_norm_eps=None, layer_norm_eps=1e-3, use_qkv_bias=True),
+                 dict(DEFAULT, rope_theta=10000.0, partial_rotary_factor=0.5), PLAIN),
+    'stablelm_12b': ('StableLm', dict(DERIVED, vocab_size=128, rms_norm_eps=None, num_key_value_heads=2, num_hidden_layers=1, layer_norm_eps=1e-3, use_parallel_residual=True,
+                                      qk_layernorm=True),
+                     dict(DEFAULT, rope_theta=10000.0, partial_rotary_factor=0.5), PLAIN),
 }
 
 
@@ -128,11 +140,11 @@ def clear_case(model, near, count):
     raise SystemExit('no prompt')
 
 
-def draw(name, tensor):
+def draw(name, tensor, one):
     if name.endswith('.bias') and ('norm' in name or 'ln_' in name):
         return 0.2 * torch.randn_like(tensor)
     if 'norm' in name or 'ln_' in name:
-        return 1 + 0.2 * torch.randn_like(tensor)
+        return one + 0.2 * torch.randn_like(tensor)
     return (1.0 if 'embed' in name or 'wte' in name else 0.2) * torch.randn_like(tensor)
 
 
@@ -144,6 +156,8 @@ def published(config, rope, extra):
         config['rope_theta'] = rope.pop('rope_theta')
         kind = rope.pop('rope_type')
         config['rope_scaling'] = None if kind == 'default' else dict(rope, type=kind)
+        if kind == 'default':
+            config.update(rope)
     config.update(extra, torch_dtype='bfloat16', transformers_version='4.57.1')
     return {k: v for k, v in config.items() if k not in extra or v is not None}
 
@@ -161,7 +175,7 @@ def write(name):
     for tensors in (model.named_parameters(), model.named_buffers()):
         for part, tensor in tensors:
             if tensor.is_floating_point() and 'inv_freq' not in part and 'embed_scale' not in part:
-                tensor.data = draw(part, tensor.data)
+                tensor.data = draw(part, tensor.data, 0 if prefix == 'Nemotron' else 1)
     folder = HERE / name
     model.to(torch.bfloat16).save_pretrained(folder)
     (folder / 'generation_config.json').unlink(missing_ok=True)
