@@ -97,7 +97,8 @@ absl::StatusOr<DecoderConfig> ReadDecoderConfig(
   return out;
 }
 
-Json WithUsualNames(const Json& config, absl::Span<const KeyAlias> aliases) {
+Json WithUsualNames(const Json& config,
+                    std::initializer_list<KeyAlias> aliases) {
   Json out = config;
   for (const KeyAlias& alias : aliases) {
     const Json* value = JsonFind(config, alias.own);

@@ -7,6 +7,7 @@
 #define INLAY_CORE_MODEL_HF_CONFIG_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -78,7 +79,8 @@ struct KeyAlias {
   std::string_view own;
   std::string_view usual;
 };
-Json WithUsualNames(const Json& config, absl::Span<const KeyAlias> aliases);
+Json WithUsualNames(const Json& config,
+                    std::initializer_list<KeyAlias> aliases);
 
 // INVALID_ARGUMENT unless heads is a multiple of kv_heads.
 absl::Status CheckHeads(int64_t heads, int64_t kv_heads);

@@ -17,10 +17,10 @@ absl::StatusOr<DecoderConfig> ReadBloomConfig(const Json& json) {
   // Longer sequences than it was trained on are open to ALiBi; published files
   // say how long those were.
   Json named =
-      WithUsualNames(json, {{{"n_embed", "hidden_size"},
-                             {"n_layer", "num_hidden_layers"},
-                             {"n_head", "num_attention_heads"},
-                             {"seq_length", "max_position_embeddings"}}});
+      WithUsualNames(json, {{"n_embed", "hidden_size"},
+                            {"n_layer", "num_hidden_layers"},
+                            {"n_head", "num_attention_heads"},
+                            {"seq_length", "max_position_embeddings"}});
   DecoderDefaults defaults;
   defaults.vocab_size = 250880;
   INLAY_ASSIGN_OR_RETURN(defaults.hidden_size,

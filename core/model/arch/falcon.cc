@@ -28,7 +28,7 @@ struct FalconConfig {
 
 absl::StatusOr<DecoderConfig> ReadFalconDecoder(const Json& json,
                                                 const FalconConfig& falcon) {
-  Json named = WithUsualNames(json, {{{"n_embed", "hidden_size"}}});
+  Json named = WithUsualNames(json, {{"n_embed", "hidden_size"}});
   DecoderDefaults defaults;
   defaults.vocab_size = 65024;
   INLAY_ASSIGN_OR_RETURN(defaults.hidden_size,

@@ -16,10 +16,10 @@ namespace {
 absl::StatusOr<DecoderConfig> ReadBigCodeConfig(const Json& json,
                                                 bool multi_query) {
   Json named =
-      WithUsualNames(json, {{{"n_embd", "hidden_size"},
-                             {"n_layer", "num_hidden_layers"},
-                             {"n_head", "num_attention_heads"},
-                             {"n_positions", "max_position_embeddings"}}});
+      WithUsualNames(json, {{"n_embd", "hidden_size"},
+                            {"n_layer", "num_hidden_layers"},
+                            {"n_head", "num_attention_heads"},
+                            {"n_positions", "max_position_embeddings"}});
   named.erase("num_key_value_heads");  // multi_query says
   DecoderDefaults defaults;
   defaults.vocab_size = 50257;

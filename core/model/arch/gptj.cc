@@ -15,10 +15,10 @@ namespace {
 
 absl::StatusOr<DecoderConfig> ReadGptjConfig(const Json& json) {
   const Json named =
-      WithUsualNames(json, {{{"n_embd", "hidden_size"},
-                             {"n_layer", "num_hidden_layers"},
-                             {"n_head", "num_attention_heads"},
-                             {"n_positions", "max_position_embeddings"}}});
+      WithUsualNames(json, {{"n_embd", "hidden_size"},
+                            {"n_layer", "num_hidden_layers"},
+                            {"n_head", "num_attention_heads"},
+                            {"n_positions", "max_position_embeddings"}});
   DecoderDefaults defaults;
   defaults.vocab_size = 50400;
   INLAY_ASSIGN_OR_RETURN(defaults.hidden_size,

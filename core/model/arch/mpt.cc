@@ -49,10 +49,10 @@ absl::Status CheckMptSupported(const Json& json, const Json& attention) {
 
 absl::StatusOr<DecoderConfig> ReadMptConfig(const Json& json) {
   Json named =
-      WithUsualNames(json, {{{"d_model", "hidden_size"},
-                             {"n_layers", "num_hidden_layers"},
-                             {"n_heads", "num_attention_heads"},
-                             {"max_seq_len", "max_position_embeddings"}}});
+      WithUsualNames(json, {{"d_model", "hidden_size"},
+                            {"n_layers", "num_hidden_layers"},
+                            {"n_heads", "num_attention_heads"},
+                            {"max_seq_len", "max_position_embeddings"}});
   DecoderDefaults defaults;
   defaults.vocab_size = 50368;
   INLAY_ASSIGN_OR_RETURN(defaults.hidden_size,

@@ -144,6 +144,14 @@ TEST(FamilyKeysTest, CommandRsLength) {
             4096);
 }
 
+TEST(FamilyKeysTest, FalconsWidthByItsOldName) {
+  const DecoderSpec usual = Described("falcon", "{}");
+  const std::string old =
+      "{\"n_embed\": " + std::to_string(usual.hidden_size) + "}";
+  EXPECT_EQ(Described("falcon", old.c_str(), "hidden_size").hidden_size,
+            usual.hidden_size);
+}
+
 // Queries are scaled from the span's first token on, where Llama 4's are from
 // the one before.
 TEST(FamilyKeysTest, TemperatureCountsFromZero) {
