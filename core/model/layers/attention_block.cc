@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "core/model/layers/attention_chunks.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
@@ -260,14 +259,7 @@ size_t AttentionBlock::KernelBytes(int64_t tokens, int64_t sequences) const {
 absl::Status AttentionBlock::Project(const Step& step, const BlockInput& x,
                                      const Scratch& scratch) const {
   if (side_by_side_) {
-    absl::InlinedVector<TensorView, 3> columns;
-    int64_t first = 0;
-    for (const Linear& layer : qkv_.layers()) {
-      columns.push_back(
-          ColumnSlice(Projected(scratch), first, layer.outputs()));
-      first += layer.outputs();
-    }
-    return qkv_.Forward(step, x, columns);
+    return qkv_.ForwardSideBySide(step, x, Projected(scratch));
   }
   // As many as there are layers are used.
   INLAY_RETURN_IF_ERROR(qkv_.Forward(

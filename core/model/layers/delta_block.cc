@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/container/inlined_vector.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -237,14 +236,7 @@ TensorView DeltaBlock::MixedOf(const Step& step, int64_t tokens) const {
 }
 
 absl::Status DeltaBlock::Begin(const Step& step, const BlockInput& x) const {
-  const TensorView whole = InputsOf(step, x.hidden.rows());
-  absl::InlinedVector<TensorView, 6> outputs;
-  int64_t first = 0;
-  for (const Linear& layer : input_.layers()) {
-    outputs.push_back(ColumnSlice(whole, first, layer.outputs()));
-    first += layer.outputs();
-  }
-  return input_.Forward(step, x, outputs);
+  return input_.ForwardSideBySide(step, x, InputsOf(step, x.hidden.rows()));
 }
 
 // And brings q and k to their lengths.

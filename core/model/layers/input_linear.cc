@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -130,6 +131,18 @@ absl::Status InputLinear::Forward(const Step& step, const BlockInput& x,
         x.normalised, {}, outputs[i], step.kernel_workspace, step.stream));
   }
   return absl::OkStatus();
+}
+
+absl::Status InputLinear::ForwardSideBySide(const Step& step,
+                                            const BlockInput& x,
+                                            const TensorView& whole) const {
+  absl::InlinedVector<TensorView, 6> columns;
+  int64_t first = 0;
+  for (const Linear& layer : layers_) {
+    columns.push_back(ColumnSlice(whole, first, layer.outputs()));
+    first += layer.outputs();
+  }
+  return Forward(step, x, columns);
 }
 
 }  // namespace inlay

@@ -41,6 +41,9 @@ class InputLinear {
   // What x.normalised holds after is unspecified.
   absl::Status Forward(const Step& step, const BlockInput& x,
                        absl::Span<const TensorView> outputs) const;
+  // The same into columns of one matrix, one layer's after another's.
+  absl::Status ForwardSideBySide(const Step& step, const BlockInput& x,
+                                 const TensorView& whole) const;
 
  private:
   using Fused = Op<FusedLinearDesc, FusedLinearParams>;
