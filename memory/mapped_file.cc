@@ -128,6 +128,12 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+// Nobody writes to a mapping, so nothing can be lost.
+void MappedFile::LeavePages() const {
+  if (data_ == nullptr) return;
+  madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);
+}
+
 MappedFile::~MappedFile() {
   if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
 }

@@ -54,6 +54,9 @@ class MappedFile {
 
   // Aligned to a page; empty for an empty file.
   absl::Span<const std::byte> bytes() const { return {data_, size_}; }
+  // Takes pages that were read out of the process's memory; they come back when
+  // they are read again. A hint: nothing happens where the system refuses.
+  void LeavePages() const;
 
  private:
   MappedFile(const std::byte* data, size_t size) : data_(data), size_(size) {}

@@ -66,6 +66,8 @@ class FactorSource final : public WeightSource {
 
   absl::Span<const WeightInfo> weights() const override { return infos_; }
 
+  void LeavePages() const override { stored_->LeavePages(); }
+
   const std::byte* Mapped(const WeightInfo& info) const override {
     const WeightInfo* own = Find(info.name);
     if (own == nullptr || !FactorsOf(*own).empty()) return nullptr;

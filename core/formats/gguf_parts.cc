@@ -39,6 +39,8 @@ class WithIndices final : public WeightSource {
 
   absl::Span<const WeightInfo> weights() const override { return infos_; }
 
+  void LeavePages() const override { stored_->LeavePages(); }
+
   const std::byte* Mapped(const WeightInfo& info) const override {
     return IsOwn(info) ? reinterpret_cast<const std::byte*>(values_.data())
                        : stored_->Mapped(info);

@@ -85,6 +85,12 @@ class GgufSource final : public WeightSource {
 
   absl::Span<const WeightInfo> weights() const override { return infos_; }
 
+  void LeavePages() const override {
+    for (const GgufFile& file : files_) {
+      if (file.map.has_value()) file.map->LeavePages();
+    }
+  }
+
   const std::byte* Mapped(const WeightInfo& info) const override {
     const GgufLocation* location = Locate(info);
     if (location == nullptr) return nullptr;

@@ -90,6 +90,8 @@ class QuantizedSource final : public WeightSource {
 
   absl::Span<const WeightInfo> weights() const override { return infos_; }
 
+  void LeavePages() const override { stored_->LeavePages(); }
+
   const std::byte* Mapped(const WeightInfo& info) const override {
     const Entry* entry = Locate(info);
     if (entry == nullptr || entry->layer != nullptr) return nullptr;

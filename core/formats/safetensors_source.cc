@@ -90,6 +90,12 @@ class SafetensorsSource final : public WeightSource {
 
   absl::Span<const WeightInfo> weights() const override { return infos_; }
 
+  void LeavePages() const override {
+    for (const WeightFile& file : files_) {
+      if (file.map.has_value()) file.map->LeavePages();
+    }
+  }
+
   const std::byte* Mapped(const WeightInfo& info) const override {
     const Location* location = Locate(info);
     if (location == nullptr) return nullptr;

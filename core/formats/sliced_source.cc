@@ -35,6 +35,8 @@ class SlicedSource final : public WeightSource {
 
   absl::Span<const WeightInfo> weights() const override { return infos_; }
 
+  void LeavePages() const override { stored_->LeavePages(); }
+
   const std::byte* Mapped(const WeightInfo& info) const override {
     const SlicedTensor* entry = Locate(info);
     if (entry == nullptr) return nullptr;

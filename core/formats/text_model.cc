@@ -232,6 +232,8 @@ class TextSource final : public WeightSource {
 
   absl::Span<const WeightInfo> weights() const override { return infos_; }
 
+  void LeavePages() const override { stored_->LeavePages(); }
+
   const std::byte* Mapped(const WeightInfo& info) const override {
     const WeightInfo* own = Find(info.name);
     return own == nullptr ? nullptr

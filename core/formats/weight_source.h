@@ -54,6 +54,9 @@ class WeightSource {
   // Copies bytes [offset, offset + destination.size()) of the tensor.
   virtual absl::Status Read(const WeightInfo& info, uint64_t offset,
                             absl::Span<std::byte> destination) const = 0;
+  // MappedFile::LeavePages() of the files: what was read counts no longer as
+  // the process's memory.
+  virtual void LeavePages() const = 0;
 };
 
 }  // namespace inlay

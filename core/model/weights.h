@@ -247,6 +247,7 @@ class WeightLoader {
   std::unique_ptr<WeightUpload> upload_;  // null until it is needed
   uint64_t num_parameters_ = 0;
   uint64_t bytes_ = 0;
+  uint64_t left_ = 0;  // what had been read when pages were left
 };
 
 }  // namespace inlay

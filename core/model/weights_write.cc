@@ -22,6 +22,13 @@ size_t BlockBytes(DType dtype) {
 }  // namespace
 
 absl::Status WeightLoader::Report(uint64_t done) {
+  // So much of the files is the process's memory besides what it loads.
+  constexpr uint64_t kMostPages = 256 << 20;
+  if (mode_ == Mode::kLoad && files_.weights != nullptr &&
+      done >= left_ + kMostPages) {
+    files_.weights->LeavePages();
+    left_ = done;
+  }
   if (mode_ == Mode::kLoad && progress_ && !progress_(done, total_bytes_)) {
     return absl::CancelledError("loading the model was cancelled");
   }

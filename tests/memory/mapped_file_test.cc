@@ -81,6 +81,32 @@ TEST_F(MappedFileTest, SeesTheBytes) {
   }
 }
 
+// Of files, of this process's memory; 0 where the system does not say.
+int64_t FileKilobytes() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  int64_t kilobytes = 0;
+  while (status >> word) {
+    if (word == "RssFile:" && status >> kilobytes) break;
+  }
+  return kilobytes;
+}
+
+TEST_F(MappedFileTest, PagesLeaveAndComeBack) {
+  constexpr int64_t kKilobytes = 16 << 10;
+  const std::string text(kKilobytes << 10, 'x');
+  const auto map = MappedFile::Open(Write("f", text));
+  ASSERT_TRUE(map.ok()) << map.status();
+  const int64_t before = FileKilobytes();
+  if (before == 0) GTEST_SKIP() << "the system does not say";
+  EXPECT_EQ(Text(map->bytes()), text);
+  EXPECT_GE(FileKilobytes(), before + kKilobytes / 2);
+  map->LeavePages();
+  EXPECT_LE(FileKilobytes(), before + kKilobytes / 2);
+  EXPECT_EQ(Text(map->bytes()), text);
+  MappedFile::Open(Write("empty", ""))->LeavePages();
+}
+
 TEST_F(MappedFileTest, ReadsAnyRange) {
   const auto reader = FileReader::Open(Write("f", "0123456789"));
   ASSERT_TRUE(reader.ok()) << reader.status();
@@ -141,7 +167,8 @@ TEST_F(MappedFileTest, AFileThatShrankIsAnError) {
   ASSERT_TRUE(reader.ok()) << reader.status();
   std::filesystem::resize_file(path, 4);
   std::byte bytes[10];
-  EXPECT_EQ(reader->ReadAt(0, bytes).code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(reader->ReadAt(0, bytes).code(),
+            absl::StatusCode::kPermissionDenied);
   EXPECT_TRUE(reader->ReadAt(0, {bytes, 4}).ok());
 }
 

@@ -3,6 +3,7 @@
 #define INLAY_TESTS_SUPPORT_MEMORY_WEIGHTS_H_
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <string>
 #include <vector>
@@ -50,10 +51,13 @@ class MemoryWeights : public WeightSource {
                 destination.size(), destination.data());
     return absl::OkStatus();
   }
+  void LeavePages() const override { ++num_left_; }
+  int num_left() const { return num_left_; }
 
  private:
   bool mapped_;
   size_t offset_;
+  mutable std::atomic<int> num_left_ = 0;
   std::vector<WeightInfo> infos_;
   std::map<std::string, std::vector<std::byte>> bytes_;
 };

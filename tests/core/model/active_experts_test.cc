@@ -56,6 +56,7 @@ class PagedWeights : public WeightSource {
                 destination.size());
     return absl::OkStatus();
   }
+  void LeavePages() const override {}
 
  private:
   struct Pages {

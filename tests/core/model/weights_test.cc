@@ -59,7 +59,9 @@ TEST_P(Weights, MatrixIsMappedWhereItCanBe) {
   EXPECT_THAT(Values(*view), ElementsAre(1, 2, 3, 4, 5, 6));
   const bool mapped = view->data == source_->Mapped(*source_->Find("model.m"));
   EXPECT_EQ(mapped, GetParam() == Access::kMapped);
+  EXPECT_EQ(source_->num_left(), 0);
   EXPECT_EQ(loader.TakeStorage()->buffers.size(), mapped ? 0u : 1u);
+  EXPECT_EQ(source_->num_left(), 1);
   EXPECT_EQ(loader.num_parameters(), 6u);
   EXPECT_EQ(loader.bytes(), 24u);
 }
