@@ -111,7 +111,7 @@ absl::Status PresentQuantized(bool is_text_model, ModelFiles* files) {
 // formats, q, k and v apart, and the layers of block-diagonal matrices.
 absl::Status PresentWeights(const std::string& text, ModelFiles* files) {
   if (!text.empty()) {
-    auto own = PresentTextModel(std::move(files->weights), &files->config);
+    auto own = PresentTextModel(std::move(files->weights));
     if (!own.ok()) return InFile(files->directory, own.status());
     files->weights = *std::move(own);
   }

@@ -458,7 +458,7 @@ absl::StatusOr<DecoderSpec> V4Spec(const Json& json) {
   spec.optional_prefix = "";
   spec.embedding = "embed.weight";
   spec.final_norm.name = "norm";
-  if (!spec.head.empty()) spec.head = "head";
+  (spec.head.empty() ? spec.tied_head : spec.head) = "head";
   spec.streams = config.streams;
   INLAY_ASSIGN_OR_RETURN(spec.ropes, ReadRopes(json, config));
   for (int i = 0; i < decoder.num_layers; ++i) {

@@ -65,7 +65,7 @@ absl::StatusOr<DecoderSpec> GptNeoxSpec(const Json& json) {
   spec.ropes.push_back(rope);
   spec.embedding = "gpt_neox.embed_in.weight";
   spec.final_norm.name = "gpt_neox.final_layer_norm";
-  if (!config.tie_embeddings) spec.head = "embed_out";
+  (config.tie_embeddings ? spec.tied_head : spec.head) = "embed_out";
   for (int i = 0; i < config.num_layers; ++i) {
     spec.layers.push_back(NeoxLayer(config, i, bias, parallel));
   }
