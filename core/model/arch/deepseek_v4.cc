@@ -208,8 +208,8 @@ absl::Status ReadHeads(const Json& json, V4Config* config) {
               decoder.num_heads));
   INLAY_ASSIGN_OR_RETURN(config->group_rank,
                          JsonInt(json, "o_lora_rank", 1024, 1, kMaxHidden));
-  INLAY_RETURN_IF_ERROR(ExpectFalse(json, "attention_bias"));
-  INLAY_RETURN_IF_ERROR(ExpectFalse(json, "mlp_bias"));
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "attention_bias", false));
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "mlp_bias", false));
   if (decoder.num_heads % config->num_groups == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(FormattedString(
       "config.json: %d heads in %d groups (o_groups); groups must be of equal "

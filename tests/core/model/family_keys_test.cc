@@ -68,6 +68,23 @@ constexpr RefusedKey kRefused[] = {
     {"mistral4", "norm_topk_prob", R"({"norm_topk_prob": null})", kBad},
     {"mistral4", "rope_interleave", R"({"rope_interleave": null})", kBad},
     {"lfm2_moe", "layer_types", R"({"layer_types": ["conv"]})", kBad},
+    {"gemma3_text", "attn_logit_softcapping",
+     R"({"attn_logit_softcapping": 30.0})"},
+    {"deepseek_v2", "norm_topk_prob", R"({"norm_topk_prob": true})"},
+    {"deepseek_v2", "rope_interleave", R"({"rope_interleave": false})"},
+    {"deepseek_v32", "rope_interleave", R"({"rope_interleave": false})"},
+    {"deepseek_v32", "indexer_rope_interleave",
+     R"({"indexer_rope_interleave": true})"},
+    {"glm_moe_dsa", "rope_interleave", R"({"rope_interleave": false})"},
+    {"glm_moe_dsa", "indexer_rope_interleave",
+     R"({"indexer_rope_interleave": false})"},
+    {"minimax_m2", "use_qk_norm", R"({"use_qk_norm": false})"},
+    {"minimax_m2", "use_routing_bias", R"({"use_routing_bias": false})"},
+    {"llama2", "partial_rotary_factor", R"({"partial_rotary_factor": 0.5})"},
+    {"mixtral", "partial_rotary_factor",
+     R"({"rope_parameters": {"partial_rotary_factor": 0.5}})"},
+    {"deepseek_v3", "partial_rotary_factor",
+     R"({"partial_rotary_factor": 0.5})"},
 };
 
 TEST(FamilyKeysTest, AreRefusedByName) {
@@ -199,8 +216,8 @@ TEST(FamilyKeysTest, HeadsAreComparedToTheirEnds) {
     for (const bool differs : {false, true}) {
       ModelFiles files = Open("llama2", "config.json");
       // Several of the pieces that are compared.
-      const int64_t vocab = 3 + (200 << 10) / files.config["hidden_size"]
-                                                 .get<int64_t>() / 4;
+      const int64_t vocab =
+          3 + (200 << 10) / files.config["hidden_size"].get<int64_t>() / 4;
       files.config["vocab_size"] = vocab;
       files.config["tie_word_embeddings"] = true;
       auto weights = std::make_shared<MemoryWeights>(mapped);
@@ -224,6 +241,21 @@ TEST(FamilyKeysTest, HeadsAreComparedToTheirEnds) {
       EXPECT_EQ(spec->head, differs ? "lm_head" : "");
     }
   }
+}
+
+// Its own names come before the usual ones, which old files write besides.
+TEST(FamilyKeysTest, NeoxsRope) {
+  const auto rope = [](const char* changes) {
+    return Described("gpt_neox", changes).ropes.at(0);
+  };
+  constexpr char kOwn[] = R"({"rotary_emb_base": 300, "rotary_pct": 0.5,
+      "rope_theta": 400, "partial_rotary_factor": 0.25})";
+  EXPECT_EQ(rope(kOwn).theta, 300.0);
+  EXPECT_EQ(rope(kOwn).rotary_dim, 16);
+  constexpr char kNewer[] = R"({"rotary_emb_base": 300, "rotary_pct": 0.5,
+      "rope_parameters": {"rope_theta": 500, "partial_rotary_factor": 1.0}})";
+  EXPECT_EQ(rope(kNewer).theta, 500.0);
+  EXPECT_EQ(rope(kNewer).rotary_dim, 32);
 }
 
 TEST(FamilyKeysTest, CommandRsLength) {
