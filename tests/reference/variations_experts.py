@@ -47,13 +47,6 @@ FAMILIES = {
         {"mlp_layer_types": ["sparse", "dense", "sparse"]},
     ], "edits": [*ACTIVATIONS, ({}, {"rope_interleave": False}), ({}, {"norm_topk_prob": False}), ({}, {"routed_scaling_factor": 1.0}),
                  ({}, {"partial_rotary_factor": 1.0}), ({}, {"head_dim": 24}), *ROPE_EDITS]},
-    "mistral4": {"base": {**LATENT_EXPERTS, "rope_parameters": {
-        "rope_type": "yarn", "rope_theta": 5000.0, "factor": 4.0, "original_max_position_embeddings": 16, "mscale": 1.0, "mscale_all_dim": 1.0,
-        "llama_4_scaling_beta": 0.3}}, "cases": [
-        {"tie_word_embeddings": True}, {"q_lora_rank": None}, {"attention_bias": True}, {"n_shared_experts": 2}, {"v_head_dim": 16},
-        {"first_k_dense_replace": 2},
-    ], "edits": [*ACTIVATIONS, ({}, {"rope_interleave": False}), ({}, {"norm_topk_prob": False}), ({}, {"routed_scaling_factor": 2.0}),
-                 ({}, {"n_group": 4, "topk_group": 2}), *ROPE_EDITS]},
     "minicpm3": {"base": LATENT, "cases": [
         {"tie_word_embeddings": False}, {"q_lora_rank": None}, {"attention_bias": True}, {"mlp_bias": True}, {"v_head_dim": 16}, {"scale_emb": 3},
         {"scale_depth": 2.5}, {"dim_model_base": 8}, {"scale_depth": None}, {"dim_model_base": None},
