@@ -46,7 +46,8 @@ class SentencePieceTokenizer : public Tokenizer {
   std::optional<SentencePieceBpe> bpe;
   std::optional<UnigramLattice<float>> unigram;
   SentencePieceDecodeRules decode_rules;
-  PieceTrie control;  // that text may spell
+  PieceTrie control;  // and the unknown piece
+  bool control_in_text = false;
   bool prefix_once = false;
 
   absl::Status Encode(std::string_view text, const EncodeOptions& options,
@@ -58,10 +59,12 @@ class SentencePieceTokenizer : public Tokenizer {
     }
     const bool special = options.add_special;
     if (special && vocab->bos_id.has_value()) ids->push_back(*vocab->bos_id);
+    const bool finds_control =
+        options.parse_control || (options.parse_special && control_in_text);
     bool is_start = true;
     for (size_t from = 0, at = 0; from < text.size();) {
       PieceTrie::Match match;
-      if (options.parse_special && !control.empty()) {
+      if (finds_control) {
         while (at < text.size()) {
           match = control.LongestPrefix(text.substr(at));
           if (match.length > 0) break;
@@ -293,9 +296,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> MakeSentencePieceTokenizer(
                                       &tokenizer->vocab->user_defined));
   INLAY_RETURN_IF_ERROR(SetDecodeRules(model, &tokenizer->decode_rules));
   tokenizer->prefix_once = options.prefix_once;
-  if (options.control_in_text) {
-    tokenizer->control = MakeControl(*tokenizer->vocab);
-  }
+  tokenizer->control_in_text = options.control_in_text;
+  tokenizer->control = MakeControl(*tokenizer->vocab);
   if (trainer.model_type() == TrainerSpec::BPE) {
     tokenizer->bpe.emplace(tokenizer->vocab.get());
   } else {

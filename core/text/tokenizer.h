@@ -23,6 +23,9 @@ struct EncodeOptions {
   // Text that spells an added token becomes that token. False for text that is
   // not trusted to write control tokens.
   bool parse_special = true;
+  // The text is of a chat template: what spells a control piece of a
+  // SentencePiece model is that piece, also where that is otherwise text.
+  bool parse_control = false;
 };
 
 struct DecodeOptions {

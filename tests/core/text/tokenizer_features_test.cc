@@ -223,6 +223,10 @@ TEST_F(ConfiguredFolder, ControlPiecesInText) {
   const EncodeOptions plain = {.add_special = false};
   const Ids spelled = Encode(*Load(), "<s>word</s>", plain);
   EXPECT_GT(spelled.size(), 5u);  // alone, the library takes it for text
+  EXPECT_LT(Encode(*Load(), "<s>word</s>",
+                   {.add_special = false, .parse_control = true})
+                .size(),
+            spelled.size());  // but for a chat
   Write("tokenizer_config.json", "{}");
   auto tokenizer = Load();
   const Ids word = Encode(*tokenizer, "word", plain);
