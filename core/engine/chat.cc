@@ -63,18 +63,78 @@ void SetToken(OrderedJson& variables, const char* key,
   if (token != nullptr && !token->empty()) variables[key] = *token;
 }
 
+// What the template finds of the tokens; one of another name than these two
+// only where the conversation has no member of that name.
+void SetTokens(const ChatFormat* chat, const std::optional<std::string>& bos,
+               const std::optional<std::string>& eos, OrderedJson& variables) {
+  SetToken(variables, "bos_token", bos,
+           chat == nullptr ? nullptr : &chat->bos_token);
+  SetToken(variables, "eos_token", eos,
+           chat == nullptr ? nullptr : &chat->eos_token);
+  if (chat == nullptr) return;
+  for (const auto& [name, text] : chat->other_tokens) {
+    if (!variables.contains(name)) variables[name] = text;
+  }
+}
+
+// The model's template `name`, or null.
+const LoadedTemplate* FindTemplate(const LoadedModel& model,
+                                   std::string_view name) {
+  for (const auto& [own, named] : model.named_templates) {
+    if (own == name) return &named;
+  }
+  const bool is_default = name == "default" && model.chat_template.ok() &&
+                          !model.named_templates.empty();
+  return is_default ? &*model.chat_template : nullptr;
+}
+
 // The model's template for this conversation: one named "tool_use" serves
-// conversations with tools, as transformers chooses.
-absl::StatusOr<const ChatTemplate*> ChooseTemplate(
+// conversations with tools.
+absl::StatusOr<const LoadedTemplate*> ChooseTemplate(
     const LoadedModel& model, const OrderedJson& variables) {
-  const auto tools = variables.find("tools");
-  if (tools != variables.end() && !tools->empty()) {
-    for (const auto& [name, named] : model.named_templates) {
-      if (name == "tool_use") return &named;
-    }
+  const LoadedTemplate* for_tools = FindTemplate(model, "tool_use");
+  if (for_tools != nullptr && !variables.at("tools").is_null()) {
+    return for_tools;
   }
   INLAY_RETURN_IF_ERROR(model.chat_template.status());
   return &*model.chat_template;
+}
+
+// Members that are null are left out, and what a message has of an assistant's
+// reasoning is there by its old names, too.
+OrderedJson PlainMessage(const OrderedJson& message) {
+  constexpr const char* kReasoning[] = {"reasoning_content", "thinking",
+                                        "reasoning"};
+  const OrderedJson* reasoning = nullptr;
+  for (const char* key : kReasoning) {
+    const auto found = message.find(key);
+    if (found == message.end() || found->is_null()) continue;
+    reasoning = &*found;
+    break;
+  }
+  OrderedJson plain = OrderedJson::object();
+  if (reasoning != nullptr) plain["thinking"] = *reasoning;
+  for (const auto& [key, value] : message.items()) {
+    if (!value.is_null()) plain[key] = value;
+  }
+  if (reasoning != nullptr) plain["reasoning_content"] = *reasoning;
+  return plain;
+}
+
+// What transformers makes of a conversation before the template sees it, and
+// the variables that are always there.
+void Prepare(OrderedJson& variables) {
+  for (const char* key : {"tools", "documents"}) {
+    if (!variables.contains(key)) variables[key] = nullptr;
+  }
+  if (!variables.contains("add_generation_prompt")) {
+    variables["add_generation_prompt"] = false;
+  }
+  const auto messages = variables.find("messages");
+  if (messages == variables.end() || !messages->is_array()) return;
+  for (OrderedJson& message : *messages) {
+    if (message.is_object()) message = PlainMessage(message);
+  }
 }
 
 constexpr char kProbe[] = "a text to look for";
@@ -94,35 +154,30 @@ OrderedJson Parts(OrderedJson text) {
       {OrderedJson{{"type", "text"}, {"text", std::move(text)}}});
 }
 
-// Templates of multimodal models may know contents as lists of parts alone, and
-// print nothing of a string: strings become lists of one part there.
-void MatchContents(const ChatTemplate& chosen, const RenderOptions& options,
-                   OrderedJson& variables) {
+// Strings as lists of one part.
+void MakeParts(OrderedJson& variables) {
   const auto messages = variables.find("messages");
   if (messages == variables.end() || !messages->is_array()) return;
-  std::vector<OrderedJson*> strings;
   for (OrderedJson& message : *messages) {
     if (!message.is_object()) continue;
     const auto content = message.find("content");
-    if (content != message.end() && content->is_string()) {
-      strings.push_back(&*content);
-    }
+    if (content == message.end() || !content->is_string()) continue;
+    *content = Parts(std::move(*content));
   }
-  if (strings.empty()) return;
-  OrderedJson others = OrderedJson::object();
-  for (const auto& [key, value] : variables.items()) {
-    if (key != "messages" && key != "tools" && key != "documents") {
-      others[key] = value;
-    }
-  }
-  if (Prints(chosen, others, kProbe, options) ||
-      !Prints(chosen, others, Parts(kProbe), options)) {
-    return;
-  }
-  for (OrderedJson* text : strings) *text = Parts(std::move(*text));
 }
 
 }  // namespace
+
+// Templates of multimodal models may know contents as lists of parts alone, and
+// print nothing of a string.
+LoadedTemplate AskTemplate(ChatTemplate parsed, const ChatFormat& chat) {
+  OrderedJson variables = OrderedJson::object();
+  SetTokens(&chat, std::nullopt, std::nullopt, variables);
+  Prepare(variables);
+  const bool parts_alone = !Prints(parsed, variables, kProbe, {}) &&
+                           Prints(parsed, variables, Parts(kProbe), {});
+  return {std::move(parsed), parts_alone};
+}
 
 absl::StatusOr<std::string> RenderChat(const LoadedModel* model,
                                        std::string_view json,
@@ -143,22 +198,23 @@ absl::StatusOr<std::string> RenderChat(const LoadedModel* model,
   if (prompt_for_answer && !variables.contains("add_generation_prompt")) {
     variables["add_generation_prompt"] = true;
   }
-  SetToken(variables, "bos_token", bos,
-           model == nullptr ? nullptr : &model->chat.bos_token);
-  SetToken(variables, "eos_token", eos,
-           model == nullptr ? nullptr : &model->chat.eos_token);
+  SetTokens(model == nullptr ? nullptr : &model->chat, bos, eos, variables);
+  Prepare(variables);
+  const LoadedTemplate* chosen = nullptr;
   if (source.has_value()) {
-    INLAY_ASSIGN_OR_RETURN(ChatTemplate parsed, ChatTemplate::Parse(*source));
-    return parsed.Render(variables, options);
-  }
-  if (model == nullptr) {
+    if (model != nullptr) chosen = FindTemplate(*model, *source);
+    if (chosen == nullptr) {
+      INLAY_ASSIGN_OR_RETURN(ChatTemplate parsed, ChatTemplate::Parse(*source));
+      return parsed.Render(variables, options);
+    }
+  } else if (model == nullptr) {
     return absl::InvalidArgumentError(
         "without a model the chat JSON must hold \"template\"");
+  } else {
+    INLAY_ASSIGN_OR_RETURN(chosen, ChooseTemplate(*model, variables));
   }
-  INLAY_ASSIGN_OR_RETURN(const ChatTemplate* chosen,
-                         ChooseTemplate(*model, variables));
-  MatchContents(*chosen, options, variables);
-  return chosen->Render(variables, options);
+  if (chosen->parts_alone) MakeParts(variables);
+  return chosen->parsed.Render(variables, options);
 }
 
 }  // namespace inlay

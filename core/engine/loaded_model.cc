@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "core/model/inspect.h"
 #include "core/model/load_model.h"
 #include "memory/formatted_string.h"
@@ -70,18 +71,31 @@ absl::Status LoadText(const ModelFiles& files, const Log& log,
   // A template that does not parse must not keep the model from generating:
   // rendering reports it.
   if (!loaded.chat.chat_template.empty()) {
-    loaded.chat_template = ChatTemplate::Parse(loaded.chat.chat_template);
-    if (!loaded.chat_template.ok()) {
+    auto parsed = ChatTemplate::Parse(loaded.chat.chat_template);
+    if (parsed.ok()) {
+      loaded.chat_template = AskTemplate(*std::move(parsed), loaded.chat);
+    } else {
       log(LogLevel::kWarning,
           FormattedString("the chat template cannot be used: %s",
-                          loaded.chat_template.status().message()));
+                          parsed.status().message()));
+      loaded.chat_template = std::move(parsed).status();
     }
   }
   for (const auto& [name, source] : loaded.chat.named_templates) {
     auto parsed = ChatTemplate::Parse(source);
     if (parsed.ok()) {
-      loaded.named_templates.emplace_back(name, *std::move(parsed));
+      loaded.named_templates.emplace_back(
+          name, AskTemplate(*std::move(parsed), loaded.chat));
     }
+  }
+  if (loaded.chat.chat_template.empty() && !loaded.named_templates.empty()) {
+    loaded.chat_template = absl::UnimplementedError(FormattedString(
+        "the model has no default chat template; \"template\" may name one of "
+        "its others: %s",
+        absl::StrJoin(loaded.named_templates, ", ",
+                      [](std::string* out, const auto& named) {
+                        out->append(named.first);
+                      })));
   }
   return absl::OkStatus();
 }

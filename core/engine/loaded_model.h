@@ -45,6 +45,16 @@ struct ModelOptions {
   std::function<bool(LoadStage stage, float fraction)> progress;
 };
 
+// A chat template, and what it was asked once.
+struct LoadedTemplate {
+  ChatTemplate parsed;
+  // It prints a user's text in a list of parts alone.
+  bool parts_alone = false;
+};
+
+// Renders it for a probe or two, with the tokens of `chat`.
+LoadedTemplate AskTemplate(ChatTemplate parsed, const ChatFormat& chat);
+
 // Immutable after loading, but for the weights that Unload() drops.
 struct LoadedModel {
   // Null when vocab_only. Only the stepping thread may follow it: Close() drops
@@ -54,9 +64,9 @@ struct LoadedModel {
   KvLayout kv_layout;
   std::unique_ptr<Tokenizer> tokenizer;  // null when the model has none
   ChatFormat chat;
-  absl::StatusOr<ChatTemplate> chat_template =
+  absl::StatusOr<LoadedTemplate> chat_template =
       absl::UnimplementedError("the model has no chat template");
-  std::vector<std::pair<std::string, ChatTemplate>> named_templates;
+  std::vector<std::pair<std::string, LoadedTemplate>> named_templates;
   GenerationDefaults generation;
   EmbeddingDefaults embedding;
   ClassificationDefaults classification;  // of a model with labels
@@ -80,12 +90,13 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModelFromPath(
 // What `path` holds, as JSON (core/model/inspect.h), without loading weights.
 absl::StatusOr<std::string> InspectPath(const std::string& path);
 
-// Renders a conversation. `json` is an object with "messages" and whatever
-// else the template reads; "template", "bos_token", "eos_token" and "now" in
-// it override the model's, and with "template" there `model` may be null.
-// With `prompt_for_answer`, "add_generation_prompt" is true unless set.
-// Contents that are strings become lists of one part for a model's template
-// that prints a user's text in such a list alone.
+// Renders a conversation as transformers' apply_chat_template does. `json` is
+// an object with "messages" and whatever else the template reads; "template",
+// "bos_token", "eos_token" and "now" in it override the model's, and with
+// "template" there `model` may be null. "template" may also be the name of one
+// of the model's. With `prompt_for_answer`, "add_generation_prompt" is true
+// unless set. Contents that are strings become lists of one part for a model's
+// template that prints a user's text in such a list alone.
 absl::StatusOr<std::string> RenderChat(const LoadedModel* model,
                                        std::string_view json,
                                        bool prompt_for_answer);

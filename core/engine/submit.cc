@@ -134,7 +134,7 @@ absl::Status ModelRunner::Tokenize(RequestOptions& options,
     options.mode = InputMode::kReplace;
     // The template writes the special tokens itself.
     encode.add_special = false;
-    encode.parse_special = true;
+    encode.parse_special = encode.parse_control = true;
   } else {
     encode.add_special =
         options.add_special &&

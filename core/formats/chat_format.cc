@@ -1,6 +1,8 @@
 #include "core/formats/chat_format.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -21,6 +23,7 @@ constexpr char kDefaultName[] = "default";
 constexpr char kTemplateKey[] = "chat_template";
 constexpr uint64_t kMaxTemplateBytes = uint64_t{4} << 20;
 constexpr size_t kMaxTemplates = 256;
+constexpr size_t kMaxTokens = 1024;
 // A folder may hold other files; beyond this it is no folder of templates.
 constexpr int kMaxFolderEntries = 4096;
 
@@ -31,7 +34,7 @@ absl::Status BadTemplate(std::string_view file, std::string_view got) {
                       file, kTemplateKey, got));
 }
 
-// Adds the templates of one document; those already there win over it.
+// The templates of one document.
 absl::Status AddTemplates(const Json& document, std::string_view file,
                           Templates* templates) {
   const Json* value = JsonFind(document, kTemplateKey);
@@ -48,7 +51,6 @@ absl::Status AddTemplates(const Json& document, std::string_view file,
         FormattedString("%s: %d chat templates, at most %d allowed", file,
                         value->size(), kMaxTemplates));
   }
-  Templates own;
   for (const Json& item : *value) {
     const Json* name = JsonFind(item, "name");
     const Json* text = JsonFind(item, "template");
@@ -57,34 +59,96 @@ absl::Status AddTemplates(const Json& document, std::string_view file,
       return BadTemplate(file, "has an element of another form");
     }
     // As in Python's dict, the last of equal names wins.
-    own.insert_or_assign(name->get_ref<const std::string&>(),
-                         text->get_ref<const std::string&>());
+    templates->insert_or_assign(name->get_ref<const std::string&>(),
+                                text->get_ref<const std::string&>());
   }
-  templates->merge(own);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> TokenText(const ChatDocuments& documents,
-                                      const char* key) {
-  const std::pair<const Json*, std::string_view> places[] = {
-      {&documents.tokenizer_config, "tokenizer_config.json"},
-      {&documents.special_tokens_map, "special_tokens_map.json"}};
-  for (const auto& [document, file] : places) {
-    if (!document->is_object() || !document->contains(key)) continue;
-    const Json* value = JsonFind(*document, key);
-    if (value == nullptr) return std::string();
-    // Added tokens are written as objects: {"content": "<s>", ...}.
-    if (value->is_object()) value = JsonFind(*value, "content");
-    if (value == nullptr || !value->is_string()) {
-      return absl::InvalidArgumentError(FormattedString(
-          "%s: \"%s\" is %s, allowed: a string, {\"content\": string} or null",
-          file, key,
-          value == nullptr ? "an object without \"content\""
-                           : value->type_name()));
-    }
-    return value->get<std::string>();
+struct Place {
+  const Json* document;
+  std::string_view file;
+};
+
+// Empty where it is null.
+absl::StatusOr<std::string> TokenText(const Place& place,
+                                      const std::string& key) {
+  const Json* value = JsonFind(*place.document, key);
+  if (value == nullptr) return std::string();
+  // Added tokens are written as objects: {"content": "<s>", ...}.
+  if (value->is_object()) value = JsonFind(*value, "content");
+  if (value == nullptr || !value->is_string()) {
+    return absl::InvalidArgumentError(FormattedString(
+        "%s: \"%s\" is %s, allowed: a string, {\"content\": string} or null",
+        place.file, key,
+        value == nullptr ? "an object without \"content\""
+                         : value->type_name()));
   }
-  return std::string();
+  return value->get<std::string>();
+}
+
+// A token's text by its name: of the first place that mentions it.
+class TokenTexts {
+ public:
+  // A map beside a tokenizer_config.json that lists its added tokens is older
+  // than that; otherwise it is the last word.
+  explicit TokenTexts(const ChatDocuments& documents)
+      : places_{{&documents.special_tokens_map, "special_tokens_map.json"},
+                {&documents.tokenizer_config, "tokenizer_config.json"}} {
+    if (JsonFind(documents.tokenizer_config, "added_tokens_decoder") !=
+        nullptr) {
+      std::swap(places_[0], places_[1]);
+    }
+  }
+
+  absl::StatusOr<std::string> Find(const std::string& key) const {
+    for (const Place& place : places_) {
+      if (!place.document->is_object() || !place.document->contains(key)) {
+        continue;
+      }
+      return TokenText(place, key);
+    }
+    return std::string();
+  }
+
+ private:
+  Place places_[2];
+};
+
+// The names of tokens that only models of some kind have (image_token, ...).
+// What is no text there is none.
+void AddOwnTokens(const Json& tokenizer_config, ChatFormat* chat) {
+  const auto add = [&](const std::string& name, const Json& value) {
+    constexpr std::string_view kUsual[] = {
+        "bos_token", "eos_token", "unk_token", "sep_token",
+        "pad_token", "cls_token", "mask_token"};
+    if (!name.ends_with("_token") || chat->other_tokens.size() >= kMaxTokens ||
+        std::find(std::begin(kUsual), std::end(kUsual), name) !=
+            std::end(kUsual)) {
+      return;
+    }
+    const Json* text = value.is_object() ? JsonFind(value, "content") : &value;
+    if (text == nullptr || !text->is_string()) return;
+    chat->other_tokens.emplace_back(name, text->get<std::string>());
+  };
+  if (!tokenizer_config.is_object()) return;
+  for (const auto& [name, value] : tokenizer_config.items()) add(name, value);
+  const Json* extra = JsonFind(tokenizer_config, "extra_special_tokens");
+  if (extra == nullptr || !extra->is_object()) return;
+  for (const auto& [name, value] : extra->items()) add(name, value);
+}
+
+absl::Status ReadTokens(const ChatDocuments& documents, ChatFormat* chat) {
+  const TokenTexts tokens(documents);
+  INLAY_ASSIGN_OR_RETURN(chat->bos_token, tokens.Find("bos_token"));
+  INLAY_ASSIGN_OR_RETURN(chat->eos_token, tokens.Find("eos_token"));
+  for (const char* key :
+       {"unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    INLAY_ASSIGN_OR_RETURN(std::string text, tokens.Find(key));
+    if (!text.empty()) chat->other_tokens.emplace_back(key, std::move(text));
+  }
+  AddOwnTokens(documents.tokenizer_config, chat);
+  return absl::OkStatus();
 }
 
 // chat_template.jinja and additional_chat_templates/*.jinja.
@@ -126,11 +190,16 @@ absl::StatusOr<Templates> ReadTemplateFiles(const std::string& directory) {
 }  // namespace
 
 absl::StatusOr<ChatFormat> InterpretChatFormat(const ChatDocuments& documents) {
+  const Place places[] = {
+      {&documents.tokenizer_config, "tokenizer_config.json"},
+      {&documents.chat_template, "chat_template.json"},
+      {&documents.processor_config, "processor_config.json"}};
   Templates templates = documents.files;
-  INLAY_RETURN_IF_ERROR(AddTemplates(documents.tokenizer_config,
-                                     "tokenizer_config.json", &templates));
-  INLAY_RETURN_IF_ERROR(
-      AddTemplates(documents.chat_template, "chat_template.json", &templates));
+  for (const Place& place : places) {
+    Templates own;
+    INLAY_RETURN_IF_ERROR(AddTemplates(*place.document, place.file, &own));
+    if (templates.empty()) templates = std::move(own);
+  }
   ChatFormat chat;
   for (auto& [name, text] : templates) {
     if (name == kDefaultName) {
@@ -139,8 +208,7 @@ absl::StatusOr<ChatFormat> InterpretChatFormat(const ChatDocuments& documents) {
       chat.named_templates.emplace_back(name, std::move(text));
     }
   }
-  INLAY_ASSIGN_OR_RETURN(chat.bos_token, TokenText(documents, "bos_token"));
-  INLAY_ASSIGN_OR_RETURN(chat.eos_token, TokenText(documents, "eos_token"));
+  INLAY_RETURN_IF_ERROR(ReadTokens(documents, &chat));
   return chat;
 }
 
@@ -149,7 +217,8 @@ absl::StatusOr<ChatFormat> ReadChatFormat(const std::string& directory) {
   const std::pair<const char*, Json*> files[] = {
       {"tokenizer_config.json", &documents.tokenizer_config},
       {"special_tokens_map.json", &documents.special_tokens_map},
-      {"chat_template.json", &documents.chat_template}};
+      {"chat_template.json", &documents.chat_template},
+      {"processor_config.json", &documents.processor_config}};
   for (const auto& [name, document] : files) {
     INLAY_ASSIGN_OR_RETURN(*document, ReadOptionalPythonJson(FormattedString(
                                           "%s/%s", directory, name)));

@@ -18,16 +18,18 @@ struct ChatDocuments {
   Json tokenizer_config;    // tokenizer_config.json
   Json special_tokens_map;  // special_tokens_map.json
   Json chat_template;       // chat_template.json
+  Json processor_config;    // processor_config.json
   // Templates that are files of their own, by name: "default" is
   // chat_template.jinja, the others are additional_chat_templates/NAME.jinja.
   std::map<std::string, std::string> files;
 };
 
-// The same template from several places: a file of its own wins, then
-// tokenizer_config.json, then chat_template.json. A token that
-// tokenizer_config.json does not mention comes from special_tokens_map.json; a
-// null there means that it is undefined. INVALID_ARGUMENT naming document and
-// key for a value of the wrong type.
+// All templates are of the first place that has any: files of their own, then
+// tokenizer_config.json, chat_template.json, processor_config.json. A token is
+// as special_tokens_map.json has it, or as tokenizer_config.json where the
+// other does not mention it or where that lists added_tokens_decoder; null
+// means that it is undefined. As transformers 5 has it. INVALID_ARGUMENT naming
+// document and key for a value of the wrong type.
 absl::StatusOr<ChatFormat> InterpretChatFormat(const ChatDocuments& documents);
 
 // Reads the documents in the folder `directory`; none of them need exist.

@@ -10,6 +10,7 @@
 #include "core/formats/model_path.h"
 #include "core/formats/python_json.h"
 #include "core/formats/quantized_source.h"
+#include "core/formats/rope_config.h"
 #include "core/formats/safetensors_source.h"
 #include "core/formats/text_model.h"
 #include "memory/formatted_string.h"
@@ -54,9 +55,11 @@ absl::Status ReadDescription(const ModelFilesOptions& options,
   INLAY_ASSIGN_OR_RETURN(files->embedding, ReadEmbeddingDefaults(directory));
   auto inside = FindTextModel(files->config);
   if (!inside.ok()) return InFile(directory, inside.status());
-  if (!inside->has_value()) return absl::OkStatus();
-  files->config = std::move((*inside)->config);
-  *text = std::move((*inside)->type);
+  if (inside->has_value()) {
+    files->config = std::move((*inside)->config);
+    *text = std::move((*inside)->type);
+  }
+  if (files->config.is_object()) KeepOneRope(&files->config);
   return absl::OkStatus();
 }
 
@@ -111,7 +114,7 @@ absl::Status PresentQuantized(bool is_text_model, ModelFiles* files) {
 // formats, q, k and v apart, and the layers of block-diagonal matrices.
 absl::Status PresentWeights(const std::string& text, ModelFiles* files) {
   if (!text.empty()) {
-    auto own = PresentTextModel(std::move(files->weights), &files->config);
+    auto own = PresentTextModel(std::move(files->weights));
     if (!own.ok()) return InFile(files->directory, own.status());
     files->weights = *std::move(own);
   }

@@ -45,6 +45,8 @@ struct ChatFormat {
       named_templates;    // "tool_use", ...
   std::string bos_token;  // empty: undefined for the template
   std::string eos_token;
+  // What else templates see: pad_token, ..., and those of a model's own.
+  std::vector<std::pair<std::string, std::string>> other_tokens;
 };
 
 enum class WeightAccess : uint8_t {
@@ -73,8 +75,8 @@ struct ModelFiles {
   std::string directory;  // where tokenizer files lie; empty when there is none
   Json tokenizer;  // a tokenizer.json made from the model's own file (GGUF);
                    // null: there is none but in `directory`
-  Json config;     // config.json, or its text model's (text_model.h); ModelOpt's
-                   // settings from beside it; null: vocab_only, there is none
+  Json config;  // config.json, or its text model's (text_model.h); ModelOpt's
+                // settings from beside it; null: vocab_only, there is none
   std::shared_ptr<const WeightSource>
       weights;                          // null when vocab_only or random
   std::optional<RandomWeights> random;  // set for "random:" paths

@@ -318,12 +318,11 @@ std::optional<std::string> TextModelName(std::string_view stored) {
 }
 
 absl::StatusOr<std::shared_ptr<const WeightSource>> PresentTextModel(
-    std::shared_ptr<const WeightSource> stored, Json* config) {
+    std::shared_ptr<const WeightSource> stored) {
   std::vector<TextSource::Entry> entries;
   for (const WeightInfo& info : stored->weights()) {
     std::optional<std::string> name = TextModelName(info.name);
     if (!name.has_value()) continue;
-    if (name->starts_with("lm_head.")) (*config)["tie_word_embeddings"] = false;
     entries.push_back({info, &info});
     entries.back().info.name = *std::move(name);
   }

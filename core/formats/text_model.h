@@ -40,10 +40,10 @@ absl::Status WhyNoTextModel(const Json& config);
 // "language_model.model.norm.weight"; nothing for one that is not its own.
 std::optional<std::string> TextModelName(std::string_view stored);
 
-// The text model's tensors under its names. Where its head is there,
-// config's embeddings are not tied. INVALID_ARGUMENT for two of one name.
+// The text model's tensors under its names. INVALID_ARGUMENT for two of one
+// name.
 absl::StatusOr<std::shared_ptr<const WeightSource>> PresentTextModel(
-    std::shared_ptr<const WeightSource> stored, Json* config);
+    std::shared_ptr<const WeightSource> stored);
 
 // Of settings that list layers by name (ModelOpt's mixed checkpoints): the
 // text model's, under its names.

@@ -15,6 +15,26 @@
 #include "memory/status.h"
 
 namespace inlay {
+namespace {
+
+// `spec` without tied_head, as the files have it.
+absl::StatusOr<DecoderSpec> WithSettledHead(const DecoderSpec& spec,
+                                            const WeightLoader& weights) {
+  DecoderSpec settled = spec;
+  const std::string head = std::exchange(settled.tied_head, {});
+  const std::string matrix = head + ".weight";
+  if (!weights.Has(matrix)) return settled;
+  if (!weights.Has(spec.embedding)) {
+    settled.embedding = matrix;
+    return settled;
+  }
+  INLAY_ASSIGN_OR_RETURN(const bool is_same,
+                         weights.AreEqual(spec.embedding, matrix));
+  if (!is_same) settled.head = head;
+  return settled;
+}
+
+}  // namespace
 
 void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
   info_.architecture = build.architecture;
@@ -453,9 +473,14 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
 
 absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
                                                       ModelBuild& build) {
+  build.weights.set_optional_prefix(spec.optional_prefix);
+  if (!spec.tied_head.empty()) {
+    INLAY_ASSIGN_OR_RETURN(const DecoderSpec settled,
+                           WithSettledHead(spec, build.weights));
+    return Build(settled, build);
+  }
   if (build.described != nullptr) *build.described = spec;
   auto decoder = std::make_unique<Decoder>();
-  build.weights.set_optional_prefix(spec.optional_prefix);
   build.max_positions = spec.max_positions;
   decoder->DescribeLayout(spec, build);
   INLAY_RETURN_IF_ERROR(decoder->BuildLayers(spec, build));

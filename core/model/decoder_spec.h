@@ -474,7 +474,10 @@ struct DecoderSpec {
   // head but `classifier`.
   bool is_encoder = false;
   std::optional<ClassifierSpec> classifier;
-  std::string head;          // NAME.weight [vocab_size, hidden_size]; "": tied
+  std::string head;  // NAME.weight [vocab_size, hidden_size]; "": tied
+  // Of a tied head: its NAME in files that store it all the same. One that
+  // differs from the embedding is used; without an embedding it is that, too.
+  std::string tied_head;
   bool head_bias = false;    // NAME.bias; not of a tied head
   float logit_scale = 1.0f;  // multiplies the logits, before the softcap
   float final_softcap = 0.0f;  // 0: none

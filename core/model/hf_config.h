@@ -134,7 +134,9 @@ absl::StatusOr<std::vector<bool>> ReadRopeLayers(const Json& config,
 // What a family assumes about its rotary embedding.
 struct RopeDefaults {
   double theta = 10000.0;
-  double partial = 1.0;           // partial_rotary_factor
+  // partial_rotary_factor; nothing: the family rotates whole heads, and another
+  // factor than 1 is refused. Proportional ropes always have one.
+  std::optional<double> partial;
   bool yarn_is_longrope = false;  // "yarn" is an old name of LongRoPE
 };
 

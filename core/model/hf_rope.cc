@@ -200,9 +200,9 @@ absl::StatusOr<RopeSpec> ReadRope(const Json& config,
       JsonNumber(config, "rope_theta", defaults.theta, 1.0, kMaxTheta));
   INLAY_ASSIGN_OR_RETURN(
       spec.theta, JsonNumber(scaling, "rope_theta", theta, 1.0, kMaxTheta));
-  INLAY_ASSIGN_OR_RETURN(
-      const double outer,
-      JsonNumber(config, "partial_rotary_factor", defaults.partial, 0.0, 1.0));
+  INLAY_ASSIGN_OR_RETURN(const double outer,
+                         JsonNumber(config, "partial_rotary_factor",
+                                    defaults.partial.value_or(1.0), 0.0, 1.0));
   INLAY_ASSIGN_OR_RETURN(
       const double partial,
       JsonNumber(scaling, "partial_rotary_factor", outer, 0.0, 1.0));
@@ -220,7 +220,13 @@ absl::StatusOr<RopeSpec> ReadRope(const Json& config,
   }
   INLAY_RETURN_IF_ERROR(
       ReadScaling(config, scaling, decoder.max_positions, defaults, spec));
-  if (spec.scaling != RopeScaling::kProportional) return spec;
+  if (spec.scaling != RopeScaling::kProportional) {
+    if (defaults.partial.has_value() || partial == 1.0) return spec;
+    return absl::UnimplementedError(FormattedString(
+        "config.json: partial_rotary_factor is %g; supported here is 1: this "
+        "family rotates whole heads",
+        partial));
+  }
   if (decoder.head_dim % 2 != 0) {
     return absl::InvalidArgumentError(
         FormattedString("config.json: head_dim is %d; it must be even for "

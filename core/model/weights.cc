@@ -191,6 +191,36 @@ bool WeightLoader::SameDType(absl::Span<const Rows> parts) const {
   return true;
 }
 
+absl::StatusOr<bool> WeightLoader::AreEqual(const std::string& one,
+                                            const std::string& other) const {
+  constexpr uint64_t kPieceBytes = 64 << 10;
+  const WeightInfo* infos[] = {Lookup(one), Lookup(other)};
+  if (infos[0] == nullptr || infos[1] == nullptr || files_.random) return false;
+  if (infos[0]->dtype != infos[1]->dtype ||
+      infos[0]->shape != infos[1]->shape) {
+    return false;
+  }
+  const WeightSource& source = *files_.weights;
+  std::vector<std::byte> read[2];
+  for (uint64_t at = 0; at < infos[0]->bytes; at += kPieceBytes) {
+    const size_t size = std::min(kPieceBytes, infos[0]->bytes - at);
+    const std::byte* pieces[2];
+    for (int i = 0; i < 2; ++i) {
+      const std::byte* mapped = source.Mapped(*infos[i]);
+      if (mapped != nullptr) {
+        pieces[i] = mapped + at;
+        continue;
+      }
+      read[i].resize(size);
+      INLAY_RETURN_IF_ERROR(
+          source.Read(*infos[i], at, absl::MakeSpan(read[i])));
+      pieces[i] = read[i].data();
+    }
+    if (std::memcmp(pieces[0], pieces[1], size) != 0) return false;
+  }
+  return true;
+}
+
 InputCodes WeightLoader::InputCodesOf(absl::Span<const Rows> parts) const {
   InputCodes codes = InputCodes::kNone;
   for (const Rows& part : parts) {

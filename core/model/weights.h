@@ -50,7 +50,8 @@ struct PlannedWeight {
 };
 
 // Planning goes through the same calls as loading, checks everything and counts
-// but reads and allocates nothing: views come back without data. One thread.
+// but allocates nothing, and reads nothing but for AreEqual(): views come back
+// without data. One thread.
 class WeightLoader {
  public:
   enum class Mode : uint8_t { kPlan, kLoad };
@@ -117,6 +118,10 @@ class WeightLoader {
   // contents, or with `bytes`. Not counted as weights. Null when planning.
   absl::StatusOr<std::byte*> Room(size_t bytes);
   absl::StatusOr<std::byte*> Image(absl::Span<const std::byte> bytes);
+  // Whether the source has the same in both: shape, dtype and bytes, which are
+  // read when planning, too. False where one is missing or drawn.
+  absl::StatusOr<bool> AreEqual(const std::string& one,
+                                const std::string& other) const;
   // Whether all that are there have one dtype.
   bool SameDType(absl::Span<const Rows> parts) const;
   // What all of them say of their inputs.

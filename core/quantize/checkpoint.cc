@@ -29,7 +29,8 @@ namespace {
 constexpr const char* kTextFiles[] = {
     "tokenizer.json",          "tokenizer.model",     "tokenizer_config.json",
     "special_tokens_map.json", "vocab.json",          "merges.txt",
-    "added_tokens.json",       "chat_template.jinja", "chat_template.json"};
+    "added_tokens.json",       "chat_template.jinja", "chat_template.json",
+    "processor_config.json"};
 
 absl::Status WriteText(const std::string& path, std::string_view text) {
   INLAY_ASSIGN_OR_RETURN(DurableFile file,

@@ -70,10 +70,17 @@ struct LinearHeads {
 
 class Planner {
  public:
-  Planner(const Json& config, const GgufArch& arch)
-      : config_(config), arch_(arch) {}
+  Planner(const Json& config, const GgufArch& arch,
+          absl::Span<const ModelTensor> tensors)
+      : config_(config), arch_(arch) {
+    for (const ModelTensor& tensor : tensors) {
+      has_embedding_ |= IsStoredAs(tensor, kEmbedding);
+      has_head_ |= IsStoredAs(tensor, kHead);
+    }
+  }
 
   absl::Status Add(const ModelTensor& tensor) {
+    if (IsStoredAs(tensor, kHead) && !has_embedding_) return AddBoth(tensor);
     if (const auto expert = ParseExpert(tensor.name)) {
       return AddExpert(tensor, *expert);
     }
@@ -112,6 +119,23 @@ class Planner {
   }
 
  private:
+  static constexpr std::string_view kEmbedding = "token_embd.weight";
+  static constexpr std::string_view kHead = "output.weight";
+
+  bool IsStoredAs(const ModelTensor& tensor, std::string_view name) const {
+    const auto gguf = GgufTensorName(arch_, tensor.name);
+    return gguf.has_value() && gguf->name == name;
+  }
+
+  // A head that is the embedding, too: files call it that.
+  absl::Status AddBoth(const ModelTensor& head) {
+    const auto embedding = PublishedTensorName(arch_, kEmbedding);
+    if (!embedding.has_value()) return AddOne(head, head.name).status();
+    INLAY_RETURN_IF_ERROR(AddOne(head, embedding->name).status());
+    return arch_.model_type == "falcon_h1" ? AddOne(head, head.name).status()
+                                           : absl::OkStatus();
+  }
+
   // One tensor of the file, of all rows of `tensor`.
   absl::StatusOr<FileTensor*> AddOne(const ModelTensor& tensor,
                                      const std::string& name) {
@@ -136,14 +160,11 @@ class Planner {
 
   // Multiplied by another factor than the embedding it is tied to.
   absl::Status AddFalconHead(const ModelTensor& tensor) {
-    if (arch_.model_type != "falcon_h1" ||
+    if (arch_.model_type != "falcon_h1" || has_head_ ||
         !tensor.name.ends_with(".embed_tokens.weight")) {
       return absl::OkStatus();
     }
-    INLAY_ASSIGN_OR_RETURN(const bool is_tied,
-                           JsonBool(config_, "tie_word_embeddings", false));
-    return is_tied ? AddOne(tensor, "lm_head.weight").status()
-                   : absl::OkStatus();
+    return AddOne(tensor, "lm_head.weight").status();
   }
 
   // Without experts Granite's MLP is a plain one.
@@ -383,6 +404,8 @@ class Planner {
 
   const Json& config_;
   const GgufArch& arch_;
+  bool has_embedding_ = false;
+  bool has_head_ = false;
   std::vector<FileTensor> tensors_;
   std::map<std::string, size_t> stacks_, joined_;  // by name: in tensors_
   std::map<std::string, size_t> num_experts_;
@@ -393,7 +416,7 @@ class Planner {
 absl::StatusOr<std::vector<FileTensor>> PlanFileTensors(
     const Json& config, const GgufArch& arch,
     absl::Span<const ModelTensor> tensors) {
-  Planner planner(config, arch);
+  Planner planner(config, arch, tensors);
   for (const ModelTensor& tensor : tensors) {
     INLAY_RETURN_IF_ERROR(planner.Add(tensor));
   }

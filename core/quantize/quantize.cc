@@ -13,9 +13,8 @@
 #include "core/quantize/file_tensors.h"
 #include "core/quantize/tensor_pass.h"
 #include "core/quantize/tensor_types.h"
-#include "core/text/sentencepiece_document.h"
+#include "core/text/tokenizer.h"
 #include "memory/formatted_string.h"
-#include "memory/mapped_file.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -23,40 +22,13 @@ namespace {
 
 constexpr uint32_t kQuantizationVersion = 2;
 
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  INLAY_ASSIGN_OR_RETURN(const FileReader file, FileReader::Open(path));
-  std::string text(file.size(), '\0');
-  INLAY_RETURN_IF_ERROR(file.ReadAt(
-      0,
-      absl::MakeSpan(reinterpret_cast<std::byte*>(text.data()), text.size())));
-  return text;
-}
-
 // The document, or null where the model has none to write.
 absl::StatusOr<Json> FindTokenizer(const ModelFiles& files) {
   if (!files.tokenizer.is_null()) return files.tokenizer;
   if (files.directory.empty() || files.random.has_value()) return Json();
-  const std::string path = files.directory + "/tokenizer.json";
-  if (IsRegularFile(path)) {
-    INLAY_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
-    return ParseJson(text, path);
-  }
-  const std::string pieces = files.directory + "/tokenizer.model";
-  if (!IsRegularFile(pieces)) return Json();
-  INLAY_ASSIGN_OR_RETURN(std::string bytes, ReadText(pieces));
-  Json config;
-  const std::string beside = files.directory + "/tokenizer_config.json";
-  if (IsRegularFile(beside)) {
-    INLAY_ASSIGN_OR_RETURN(const std::string text, ReadText(beside));
-    INLAY_ASSIGN_OR_RETURN(config, ParseJson(text, beside));
-  }
-  INLAY_ASSIGN_OR_RETURN(bytes,
-                         ConfiguredSentencePiece(std::move(bytes), config));
-  auto document = SentencePieceDocument(bytes);
-  if (document.ok()) return document;
-  return absl::Status(
-      document.status().code(),
-      FormattedString("%s: %s", pieces, document.status().message()));
+  auto document = ReadTokenizerDocument(files.directory);
+  if (absl::IsNotFound(document.status())) return Json();
+  return document;
 }
 
 class GgufQuantizer {

@@ -50,7 +50,8 @@ class Stream : public DecodeStream {
     DrainBytes(/*last=*/true, &held_);
     std::string normalized;
     // Only fails for texts of hundreds of megabytes, better raw than lost.
-    const bool done = rules_.denormalizer->Normalize(held_, &normalized).ok();
+    const bool done =
+        rules_.denormalizer->Normalize(held_, true, &normalized).ok();
     AppendValidUtf8(done ? normalized : held_, text);
   }
 

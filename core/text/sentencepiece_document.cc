@@ -6,7 +6,9 @@
 #include <cfloat>
 #include <cmath>
 #include <string>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -151,8 +153,9 @@ absl::StatusOr<Json> SentencePieceDocument(std::string_view model_proto_bytes) {
 }
 
 absl::StatusOr<std::string> ConfiguredSentencePiece(
-    std::string model_proto_bytes, const Json& tokenizer_config) {
-  if (!tokenizer_config.is_object()) return model_proto_bytes;
+    std::string model_proto_bytes, const Json& tokenizer_config,
+    const std::vector<Json>& tokens) {
+  if (!tokenizer_config.is_object() && tokens.empty()) return model_proto_bytes;
   INLAY_ASSIGN_OR_RETURN(const std::string type,
                          JsonString(tokenizer_config, "tokenizer_class", ""));
   const bool only_bos =
@@ -161,13 +164,25 @@ absl::StatusOr<std::string> ConfiguredSentencePiece(
                          JsonBool(tokenizer_config, "add_bos_token", true));
   INLAY_ASSIGN_OR_RETURN(
       const bool eos, JsonBool(tokenizer_config, "add_eos_token", !only_bos));
-  if (bos && eos) return model_proto_bytes;
+  if (bos && eos && tokens.empty()) return model_proto_bytes;
   google::protobuf::Arena arena;
   ModelProto& proto = NewProto(&arena);
   // What is no model is refused by who makes one of it.
   if (!proto.ParseFromString(model_proto_bytes)) return model_proto_bytes;
   if (!bos) proto.mutable_trainer_spec()->set_bos_piece("");
   if (!eos) proto.mutable_trainer_spec()->set_eos_piece("");
+  std::unordered_set<std::string> texts;
+  for (const PieceProto& piece : proto.pieces()) texts.insert(piece.piece());
+  for (const Json& token : tokens) {
+    INLAY_ASSIGN_OR_RETURN(std::string text, JsonString(token, "content", ""));
+    INLAY_ASSIGN_OR_RETURN(const bool special,
+                           JsonBool(token, "special", false));
+    if (text.empty() || !texts.insert(text).second) continue;
+    PieceProto& piece = *proto.add_pieces();
+    piece.set_piece(std::move(text));
+    piece.set_score(0.0f);
+    piece.set_type(special ? PieceProto::CONTROL : PieceProto::USER_DEFINED);
+  }
   return proto.SerializeAsString();
 }
 

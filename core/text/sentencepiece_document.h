@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/json/json.h"
@@ -28,13 +29,15 @@ bool IsSentencePieceDocument(const Json& document);
 // Errors as MakeSentencePieceTokenizer's: what it refuses is refused here.
 absl::StatusOr<Json> SentencePieceDocument(std::string_view model_proto_bytes);
 
-// A model as tokenizer_config.json (null: there is none) has it:
+// A model with `tokens` (configured_tokens.h) that it has not behind its own,
+// and as tokenizer_config.json (null: there is none) has it:
 // "add_bos_token" and "add_eos_token" say what is put around a text; where they
 // are silent, only BOS with the classes of Llama and Gemma, otherwise what the
 // model has. Bytes that are no model come back as they are. INVALID_ARGUMENT
 // for members of other types. Source: transformers' slow tokenizers.
 absl::StatusOr<std::string> ConfiguredSentencePiece(
-    std::string model_proto_bytes, const Json& tokenizer_config);
+    std::string model_proto_bytes, const Json& tokenizer_config,
+    const std::vector<Json>& tokens);
 
 // What is absent has the .proto's default, but for bos_piece and eos_piece:
 // without them nothing is put around a text. INVALID_ARGUMENT for members of

@@ -46,6 +46,9 @@ class SentencePieceTokenizer : public Tokenizer {
   std::optional<SentencePieceBpe> bpe;
   std::optional<UnigramLattice<float>> unigram;
   SentencePieceDecodeRules decode_rules;
+  PieceTrie control;  // and the unknown piece
+  bool control_in_text = false;
+  bool prefix_once = false;
 
   absl::Status Encode(std::string_view text, const EncodeOptions& options,
                       std::vector<int32_t>* ids) const override {
@@ -54,17 +57,28 @@ class SentencePieceTokenizer : public Tokenizer {
       AppendValidUtf8(text, &repaired);
       text = repaired;
     }
-    std::string normalized;
-    INLAY_RETURN_IF_ERROR(normalizer->Normalize(text, &normalized));
-    std::vector<TextSpan> path;
-    if (bpe.has_value()) {
-      bpe->Encode(normalized, &path);
-    } else {
-      unigram->BestPath(normalized, &path);  // there is an unknown piece
-    }
     const bool special = options.add_special;
     if (special && vocab->bos_id.has_value()) ids->push_back(*vocab->bos_id);
-    AppendIds(normalized, path, ids);
+    const bool finds_control =
+        options.parse_control || (options.parse_special && control_in_text);
+    bool is_start = true;
+    for (size_t from = 0, at = 0; from < text.size();) {
+      PieceTrie::Match match;
+      if (finds_control) {
+        while (at < text.size()) {
+          match = control.LongestPrefix(text.substr(at));
+          if (match.length > 0) break;
+          ++at;
+        }
+      } else {
+        at = text.size();
+      }
+      INLAY_RETURN_IF_ERROR(
+          EncodePlain(text.substr(from, at - from), is_start, ids));
+      if (match.length > 0) ids->push_back(match.value);
+      from = at = at + match.length;
+      is_start = !prefix_once;
+    }
     if (special && vocab->eos_id.has_value()) ids->push_back(*vocab->eos_id);
     return absl::OkStatus();
   }
@@ -112,6 +126,21 @@ class SentencePieceTokenizer : public Tokenizer {
   }
 
  private:
+  // Without control pieces.
+  absl::Status EncodePlain(std::string_view text, bool is_start,
+                           std::vector<int32_t>* ids) const {
+    std::string normalized;
+    INLAY_RETURN_IF_ERROR(normalizer->Normalize(text, is_start, &normalized));
+    std::vector<TextSpan> path;
+    if (bpe.has_value()) {
+      bpe->Encode(normalized, &path);
+    } else {
+      unigram->BestPath(normalized, &path);  // there is an unknown piece
+    }
+    AppendIds(normalized, path, ids);
+    return absl::OkStatus();
+  }
+
   // Unknown characters become their bytes, or a run of them one unknown id.
   void AppendIds(std::string_view normalized, const std::vector<TextSpan>& path,
                  std::vector<int32_t>* ids) const {
@@ -211,6 +240,16 @@ UnigramLattice<float> MakeLattice(const SentencePieceVocab& vocab) {
   return lattice;
 }
 
+PieceTrie MakeControl(const SentencePieceVocab& vocab) {
+  std::vector<PieceTrie::Entry> entries;
+  for (size_t i = 0; i < vocab.pieces.size(); ++i) {
+    const SentencePieceVocab::Piece& piece = vocab.pieces[i];
+    if (!IsSpecialPiece(piece)) continue;
+    entries.push_back({piece.text, static_cast<int32_t>(i)});
+  }
+  return PieceTrie::Build(std::move(entries));
+}
+
 absl::Status SetDecodeRules(const ModelProto& model,
                             SentencePieceDecodeRules* rules) {
   rules->strip_leading_spaces =
@@ -235,7 +274,7 @@ absl::Status SetDecodeRules(const ModelProto& model,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeSentencePieceTokenizer(
-    std::string_view model_proto_bytes) {
+    std::string_view model_proto_bytes, const SentencePieceOptions& options) {
   google::protobuf::Arena arena;
   INLAY_ASSIGN_OR_RETURN(const ModelProto* parsed,
                          ParseModel(model_proto_bytes, &arena));
@@ -256,6 +295,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> MakeSentencePieceTokenizer(
                                       trainer.treat_whitespace_as_suffix(),
                                       &tokenizer->vocab->user_defined));
   INLAY_RETURN_IF_ERROR(SetDecodeRules(model, &tokenizer->decode_rules));
+  tokenizer->prefix_once = options.prefix_once;
+  tokenizer->control_in_text = options.control_in_text;
+  tokenizer->control = MakeControl(*tokenizer->vocab);
   if (trainer.model_type() == TrainerSpec::BPE) {
     tokenizer->bpe.emplace(tokenizer->vocab.get());
   } else {

@@ -13,11 +13,22 @@
 
 namespace inlay {
 
+struct SentencePieceOptions {
+  // Text that spells a control piece, or the unknown one, is that piece where
+  // EncodeOptions::parse_special is set, as in transformers. The library, which
+  // takes all text for text, has no such thing.
+  bool control_in_text = false;
+  // The dummy space is put before the start of a text alone, not before what
+  // follows a control piece.
+  bool prefix_once = false;
+};
+
 // `model_proto_bytes` is a serialised ModelProto, not kept after the call.
 // INVALID_ARGUMENT for malformed bytes or a model that contradicts itself;
 // UNIMPLEMENTED for the model types WORD and CHAR.
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeSentencePieceTokenizer(
-    std::string_view model_proto_bytes);
+    std::string_view model_proto_bytes,
+    const SentencePieceOptions& options = {});
 
 }  // namespace inlay
 

@@ -53,6 +53,7 @@ void SentencePieceNormalizer::AppendEscaped(std::string_view text,
 }
 
 absl::Status SentencePieceNormalizer::Normalize(std::string_view text,
+                                                bool is_start,
                                                 std::string* out) const {
   out->clear();
   while (trim_ && !text.empty()) {
@@ -63,7 +64,7 @@ absl::Status SentencePieceNormalizer::Normalize(std::string_view text,
   if (text.empty()) return absl::OkStatus();
 
   out->reserve(text.size() + text.size() / 2);
-  if (dummy_prefix_) out->append(space_);
+  if (dummy_prefix_ && is_start) out->append(space_);
   bool after_space = trim_;
   while (!text.empty()) {
     const auto step = Step(text);

@@ -25,9 +25,11 @@ class SentencePieceNormalizer {
       const sentencepiece::NormalizerSpec& spec, bool space_as_suffix,
       const PieceTrie* protected_pieces);
 
-  // Replaces `out` by the normalised text. RESOURCE_EXHAUSTED when that would
-  // be longer than 256 MiB.
-  absl::Status Normalize(std::string_view text, std::string* out) const;
+  // Replaces `out` by the normalised text; the dummy space is only put before
+  // one that `is_start`. RESOURCE_EXHAUSTED when that would be longer than 256
+  // MiB.
+  absl::Status Normalize(std::string_view text, bool is_start,
+                         std::string* out) const;
 
  private:
   explicit SentencePieceNormalizer(PrecompiledCharsMap charsmap)

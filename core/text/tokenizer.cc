@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/json/json.h"
+#include "core/text/configured_tokens.h"
 #include "core/text/sentencepiece_document.h"
 #include "core/text/sentencepiece_model.h"
 #include "core/text/tokenizer_json.h"
@@ -29,13 +30,74 @@ absl::Status Named(const std::filesystem::path& path, absl::Status status) {
       FormattedString("%s: %s", path.string(), std::string(status.message())));
 }
 
-// tokenizer_config.json; null where there is none.
-absl::StatusOr<Json> ReadTokenizerConfig(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / "tokenizer_config.json";
+// Null where there is none.
+absl::StatusOr<Json> ReadOptional(const std::filesystem::path& path) {
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (absl::IsNotFound(text.status())) return Json();
   INLAY_RETURN_IF_ERROR(text.status());
   return ParseJson(*text, path.string());
+}
+
+// A tokenizer's file, with what lies beside it.
+struct TokenizerFiles {
+  std::filesystem::path path;
+  Json json;           // tokenizer.json; null: it is
+  std::string pieces;  // tokenizer.model
+  SentencePieceOptions options;
+
+  absl::Status Named(const absl::Status& status) const {
+    return inlay::Named(path, status);
+  }
+};
+
+absl::Status ReadPieces(const std::filesystem::path& folder, const Json& config,
+                        const std::vector<Json>& tokens,
+                        TokenizerFiles* files) {
+  files->path = folder / "tokenizer.model";
+  auto bytes = ReadFile(files->path);
+  if (absl::IsNotFound(bytes.status())) {
+    return absl::NotFoundError(FormattedString(
+        "%s: neither tokenizer.json nor tokenizer.model is there",
+        folder.string()));
+  }
+  INLAY_RETURN_IF_ERROR(bytes.status());
+  bytes = ConfiguredSentencePiece(*std::move(bytes), config, tokens);
+  if (!bytes.ok()) {
+    return Named(folder / "tokenizer_config.json", bytes.status());
+  }
+  files->pieces = *std::move(bytes);
+  files->options.control_in_text = !config.is_null() || !tokens.empty();
+  INLAY_ASSIGN_OR_RETURN(const bool legacy, JsonBool(config, "legacy", true));
+  files->options.prefix_once = !legacy;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TokenizerFiles> ReadTokenizerFiles(const std::string& dir) {
+  const std::filesystem::path folder(dir);
+  auto config = ReadOptional(folder / "tokenizer_config.json");
+  // Python's writer leaves NaN where a number is missing.
+  if (absl::IsInvalidArgument(config.status()) &&
+      std::filesystem::exists(folder / "tokenizer.json")) {
+    config = Json();
+  }
+  INLAY_RETURN_IF_ERROR(config.status());
+  INLAY_ASSIGN_OR_RETURN(const Json added,
+                         ReadOptional(folder / "added_tokens.json"));
+  const auto tokens = ReadConfiguredTokens(*config, added);
+  if (!tokens.ok()) return Named(folder, tokens.status());
+  TokenizerFiles files;
+  files.path = folder / "tokenizer.json";
+  const auto text = ReadFile(files.path);
+  if (absl::IsNotFound(text.status())) {
+    INLAY_RETURN_IF_ERROR(ReadPieces(folder, *config, *tokens, &files));
+    return files;
+  }
+  INLAY_RETURN_IF_ERROR(text.status());
+  auto json = ParseJson(*text, "tokenizer.json");
+  if (!json.ok()) return files.Named(json.status());
+  files.json = *std::move(json);
+  AddConfiguredTokens(*tokens, &files.json);
+  return files;
 }
 
 }  // namespace
@@ -63,28 +125,20 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizerFromDocument(
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
     const std::string& dir) {
-  const std::filesystem::path folder(dir);
-  absl::StatusOr<std::string> bytes = ReadFile(folder / "tokenizer.json");
-  if (bytes.ok()) {
-    auto tokenizer = MakeTokenizerFromJson(*bytes);
-    if (tokenizer.ok()) return tokenizer;
-    return Named(folder / "tokenizer.json", tokenizer.status());
-  }
-  if (!absl::IsNotFound(bytes.status())) return bytes.status();
-  bytes = ReadFile(folder / "tokenizer.model");
-  if (absl::IsNotFound(bytes.status())) {
-    return absl::NotFoundError(FormattedString(
-        "%s: neither tokenizer.json nor tokenizer.model is there", dir));
-  }
-  INLAY_RETURN_IF_ERROR(bytes.status());
-  INLAY_ASSIGN_OR_RETURN(const Json config, ReadTokenizerConfig(folder));
-  bytes = ConfiguredSentencePiece(*std::move(bytes), config);
-  if (!bytes.ok()) {
-    return Named(folder / "tokenizer_config.json", bytes.status());
-  }
-  auto tokenizer = MakeSentencePieceTokenizer(*bytes);
+  INLAY_ASSIGN_OR_RETURN(const TokenizerFiles files, ReadTokenizerFiles(dir));
+  auto tokenizer = files.json.is_null()
+                       ? MakeSentencePieceTokenizer(files.pieces, files.options)
+                       : MakeTokenizerFromDocument(files.json);
   if (tokenizer.ok()) return tokenizer;
-  return Named(folder / "tokenizer.model", tokenizer.status());
+  return files.Named(tokenizer.status());
+}
+
+absl::StatusOr<Json> ReadTokenizerDocument(const std::string& dir) {
+  INLAY_ASSIGN_OR_RETURN(TokenizerFiles files, ReadTokenizerFiles(dir));
+  if (!files.json.is_null()) return std::move(files.json);
+  auto document = SentencePieceDocument(files.pieces);
+  if (document.ok()) return document;
+  return files.Named(document.status());
 }
 
 }  // namespace inlay

@@ -23,6 +23,9 @@ struct EncodeOptions {
   // Text that spells an added token becomes that token. False for text that is
   // not trusted to write control tokens.
   bool parse_special = true;
+  // The text is of a chat template: what spells a control piece of a
+  // SentencePiece model is that piece, also where that is otherwise text.
+  bool parse_control = false;
 };
 
 struct DecodeOptions {
@@ -81,12 +84,17 @@ class Tokenizer {
 };
 
 // Reads tokenizer.json, else tokenizer.model (and what tokenizer_config.json
-// says of BOS and EOS around texts), from the folder `dir`. NOT_FOUND
+// says of BOS and EOS around texts), from the folder `dir`, with the tokens
+// that tokenizer_config.json or added_tokens.json add. NOT_FOUND
 // when it holds neither, RESOURCE_EXHAUSTED for a file above 256 MiB,
 // INVALID_ARGUMENT for a malformed one, UNIMPLEMENTED (named) for a
 // well-formed one that asks for something unknown.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
     const std::string& dir);
+
+// What is read there, as a document of MakeTokenizerFromDocument's. The same
+// errors.
+absl::StatusOr<Json> ReadTokenizerDocument(const std::string& dir);
 
 // The same from the text of a tokenizer.json, or from the document (which may
 // be one of sentencepiece_document.h).

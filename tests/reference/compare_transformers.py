@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Logits beside transformers' of tiny random models whose config.json varies: what a key means, what is assumed where it is absent.
 
-For each family of a list (variations_dense.py, variations_mixed.py): each variation as it is, each key of the saved config.json removed,
+For each family of a list (variations_dense.py, variations_mixed.py, variations_experts.py): each variation as it is, each key of the saved config.json removed,
 null and, where it is true or false, turned, the rope keys as files of before transformers 5 spell them, and variations combined at
 random. Both read the same file. A line for each case that is not equal:
 
@@ -11,7 +11,7 @@ random. Both read the same file. A line for each case that is not equal:
 
 Not a test: transformers is no dependency of Inlay's. From the repository's root:
 
-    pip install transformers==5.24.0 torch && python3 tests/reference/compare_transformers.py dense            # or mixed
+    pip install transformers==5.24.0 torch && python3 tests/reference/compare_transformers.py dense            # or mixed, experts
     python3 tests/reference/compare_transformers.py dense llama qwen3 --random 100 --seed 7
 """
 import argparse
@@ -46,7 +46,8 @@ BASE = {"vocab_size": 96, "hidden_size": 48, "intermediate_size": 64, "num_hidde
         "max_position_embeddings": 128, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 # Neither changes logits, or a change of them changes nothing but them.
 LEFT_ALONE = {"architectures", "model_type", "transformers_version", "dtype", "torch_dtype", "bos_token_id", "eos_token_id", "pad_token_id", "use_cache",
-              "initializer_range", "attention_dropout", "output_router_logits", "router_aux_loss_coef", "vocab_size"}
+              "initializer_range", "attention_dropout", "output_router_logits", "router_aux_loss_coef", "vocab_size",
+              "rescale_prenorm_residual"}  # Of it transformers 5.24 scales weights that it has read.
 # Files of before transformers 5: rope_theta and rope_scaling, whose type has two names.
 OLD_ROPES = [
     None, {"type": "linear", "factor": 4.0}, {"rope_type": "linear", "factor": 4.0}, {"type": "dynamic", "factor": 2.0}, {"type": "default"},
@@ -173,10 +174,11 @@ class Comparison:
             for key, value in saved.items():
                 if key in LEFT_ALONE:
                     continue
-                # What a file's own head means where config.json says that it is tied: engines differ.
-                turns = isinstance(value, bool) and key != "tie_word_embeddings"
-                for other in [REMOVED, None] + ([not value] if turns else []):
+                for other in [REMOVED, None] + ([not value] if isinstance(value, bool) else []):
                     self.run({key: other}, folder, {key: other})
+            if isinstance(saved.get("rope_parameters"), dict):
+                self.run("both ropes", folder, {"rope_scaling": {"rope_type": "linear", "factor": 2.0}})
+                self.run("both ropes, one empty", folder, {"rope_scaling": {}})
             if old_ropes is None:
                 return
             for scaling in OLD_ROPES:
@@ -194,7 +196,7 @@ class Comparison:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("list", choices=["dense", "mixed"])
+    parser.add_argument("list", choices=["dense", "mixed", "experts"])
     parser.add_argument("families", nargs="*")
     parser.add_argument("--inlay", default="build/bin/inlay")
     parser.add_argument("--random", type=int, default=10, help="combinations a family")

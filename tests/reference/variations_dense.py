@@ -115,6 +115,16 @@ FAMILIES = {
                      "d_model": 64, "n_layers": 2, "n_heads": 4, "max_seq_len": 128}, "cases": [
         {"n_heads": 2}, {"d_model": 48, "n_heads": 3}, {"layer_norm_epsilon": 0.1}, {"tie_word_embeddings": False}, {"attn_config": {"softmax_scale": 0.5}},
         {"attn_config": {"clip_qkv": 2.0}}, {"attn_config": {"qk_ln": True}}, {"attn_config": {"alibi": False}}, {"no_bias": False}]},
+    "seed_oss": {"base": {"head_dim": 16}, "old_ropes": {}, "cases": [
+        {"attention_bias": False}, {"attention_out_bias": True}, {"mlp_bias": True}, {"hidden_act": "gelu"}, {"tie_word_embeddings": True},
+        {"pretraining_tp": 2}, *HEADS, *ROPES]},
+    "ernie4_5": {"base": {"head_dim": 16}, "old_ropes": {}, "cases": [
+        {"use_bias": True}, {"tie_word_embeddings": False}, {"hidden_act": "gelu"}, {"rms_norm_eps": 0.1}, *HEADS, *ROPES]},
+    "ministral3": {"base": {"head_dim": 16, **rope("yarn", 5000.0, factor=4.0, original_max_position_embeddings=16, llama_4_scaling_beta=0.4)}, "cases": [
+        {"sliding_window": 8}, {"tie_word_embeddings": True}, {"hidden_act": "gelu"}, {"rms_norm_eps": 0.1}, *HEADS,
+        rope("yarn", factor=4.0, original_max_position_embeddings=16, llama_4_scaling_beta=0.0),
+        rope("yarn", factor=4.0, original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1),
+        rope(theta=300.0, original_max_position_embeddings=8, llama_4_scaling_beta=0.3)]},
     "arcee": {"old_ropes": {}, "cases": [
         {"head_dim": 20}, {"attention_bias": True}, {"mlp_bias": True}, {"rms_norm_eps": 0.1}, {"hidden_act": "silu"}, {"tie_word_embeddings": True},
         *HEADS, *ROPES]},

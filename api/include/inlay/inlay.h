@@ -500,9 +500,11 @@ INLAY_API inlay_status inlay_model_detokenize(inlay_model* model, const int32_t*
 
 /* Renders a chat template (Jinja). `json` is an object: "messages" (a list of {"role", "content"}), "tools",
  * "add_generation_prompt", and any further variable the template reads. "template", "bos_token", "eos_token" and "now"
- * ("2026-03-14T09:26:53") in it override the model's; with "template" there, `model` may be null. A model's template that
- * knows contents as lists of parts alone (some models with vision) gets a string as [{"type": "text", "text": ...}]. At
- * most 256 MB, 64 levels, and 1,024 members an object: INLAY_RESOURCE_EXHAUSTED. */
+ * ("2026-03-14T09:26:53") in it override the model's; with "template" there, `model` may be null. "template" may also name
+ * one of a model's several ("default", "tool_use", ...). Messages are changed as transformers does: members that are null
+ * are left out, reasoning is there by all names that templates read. A model's template that knows contents as lists of
+ * parts alone (some models with vision) gets a string as [{"type": "text", "text": ...}]. At most 256 MB, 64 levels, and
+ * 1,024 members an object: INLAY_RESOURCE_EXHAUSTED. */
 INLAY_API inlay_status inlay_chat_render(inlay_model* model, const char* json, size_t json_bytes, inlay_buffer** text,
                                          inlay_error** error);
 

@@ -36,8 +36,9 @@ absl::StatusOr<DeepseekExperts> ReadDeepseekV2Experts(const Json& json) {
     INLAY_RETURN_IF_ERROR(
         ExpectName(json, "topk_method", "group_limited_greedy"));
   }
-  // The published code scales what it does not normalise.
-  if (routing.normalised) routing.scale = 1.0f;
+  // The published code normalises instead of scaling; transformers never
+  // normalises, and no published model asks for it.
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "norm_topk_prob", false));
   return experts;
 }
 
@@ -49,7 +50,8 @@ absl::StatusOr<std::unique_ptr<Model>> MakeDeepseekV2(const Json& json,
   defaults.vocab_size = 102400;
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadDecoderConfig(json, defaults));
-  INLAY_RETURN_IF_ERROR(ExpectFalse(json, "mlp_bias"));
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "mlp_bias", false));
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "rope_interleave", true));
   INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
                          ReadDeepseekV2Experts(json));
   INLAY_ASSIGN_OR_RETURN(const LatentConfig latent,

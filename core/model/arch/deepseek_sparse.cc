@@ -49,9 +49,9 @@ absl::StatusOr<IndexConfig> ReadIndexConfig(const Json& json,
       JsonInt(json, "index_head_dim", 128, 1, kMaxIndexHeadDim));
   INLAY_ASSIGN_OR_RETURN(const int64_t top_k,
                          JsonInt(json, "index_topk", 2048, 1, kMaxPositions));
-  INLAY_ASSIGN_OR_RETURN(
-      config.interleaved,
-      JsonBool(json, "indexer_rope_interleave", defaults.index_interleaved));
+  config.interleaved = defaults.index_interleaved;
+  INLAY_RETURN_IF_ERROR(
+      ExpectFlag(json, "indexer_rope_interleave", config.interleaved));
   if (head_dim < latent.rope_dim) {
     return absl::InvalidArgumentError(FormattedString(
         "config.json: index_head_dim is %d; it must be at least "
@@ -155,6 +155,7 @@ absl::Status AddIndexers(const IndexConfig& config,
 absl::StatusOr<DecoderSpec> SparseSpec(const Json& json,
                                        const SparseDefaults& defaults,
                                        bool shares) {
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "rope_interleave", true));
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadDecoderConfig(json, defaults.decoder));
   INLAY_ASSIGN_OR_RETURN(DeepseekExperts experts,

@@ -25,11 +25,13 @@ absl::Status ExpectName(const Json& json, std::string_view key,
       "config.json: %s is \"%s\"; supported here is \"%s\"", key, name, known));
 }
 
-absl::Status ExpectFalse(const Json& json, std::string_view key) {
-  INLAY_ASSIGN_OR_RETURN(const bool flag, JsonBool(json, key, false));
-  if (!flag) return absl::OkStatus();
+absl::Status ExpectFlag(const Json& json, std::string_view key, bool known) {
+  INLAY_ASSIGN_OR_RETURN(const bool flag, JsonBool(json, key, known));
+  if (flag == known) return absl::OkStatus();
+  const auto text = [](bool value) { return value ? "true" : "false"; };
   return absl::UnimplementedError(
-      FormattedString("config.json: %s is true; supported here is false", key));
+      FormattedString("config.json: %s is %s; supported here is %s", key,
+                      text(flag), text(known)));
 }
 
 absl::StatusOr<DeepseekExperts> ReadDeepseekExperts(

@@ -97,8 +97,8 @@ absl::StatusOr<DecoderSpec> DeepseekDecoder(const Json& json,
                                             const DeepseekExperts& experts,
                                             bool corrected);
 
-// UNIMPLEMENTED where the config's `key` is true.
-absl::Status ExpectFalse(const Json& json, std::string_view key);
+// UNIMPLEMENTED where the config's `key` is not `known`; null is.
+absl::Status ExpectFlag(const Json& json, std::string_view key, bool known);
 
 // UNIMPLEMENTED where the config's `key` is something else than `known`.
 absl::Status ExpectName(const Json& json, std::string_view key,

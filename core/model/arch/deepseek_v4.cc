@@ -208,8 +208,8 @@ absl::Status ReadHeads(const Json& json, V4Config* config) {
               decoder.num_heads));
   INLAY_ASSIGN_OR_RETURN(config->group_rank,
                          JsonInt(json, "o_lora_rank", 1024, 1, kMaxHidden));
-  INLAY_RETURN_IF_ERROR(ExpectFalse(json, "attention_bias"));
-  INLAY_RETURN_IF_ERROR(ExpectFalse(json, "mlp_bias"));
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "attention_bias", false));
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "mlp_bias", false));
   if (decoder.num_heads % config->num_groups == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(FormattedString(
       "config.json: %d heads in %d groups (o_groups); groups must be of equal "
@@ -458,7 +458,7 @@ absl::StatusOr<DecoderSpec> V4Spec(const Json& json) {
   spec.optional_prefix = "";
   spec.embedding = "embed.weight";
   spec.final_norm.name = "norm";
-  if (!spec.head.empty()) spec.head = "head";
+  (spec.head.empty() ? spec.tied_head : spec.head) = "head";
   spec.streams = config.streams;
   INLAY_ASSIGN_OR_RETURN(spec.ropes, ReadRopes(json, config));
   for (int i = 0; i < decoder.num_layers; ++i) {

@@ -3,6 +3,7 @@
 #include "core/model/arch.h"
 #include "core/model/arch/gemma_style.h"
 #include "core/model/decoder.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -28,6 +29,12 @@ absl::StatusOr<DecoderSpec> Gemma3Spec(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(
       const GemmaAttention gemma,
       ReadGemmaAttention(json, config.num_layers, {.pattern = 6}));
+  if (gemma.attention_softcap != 0.0f) {
+    return absl::UnimplementedError(FormattedString(
+        "config.json: attn_logit_softcapping is %g; supported here is null: "
+        "engines differ in whether they read it",
+        gemma.attention_softcap));
+  }
   INLAY_ASSIGN_OR_RETURN(
       const RopeSpec full,
       ReadRope(json, config, {.theta = 1e6}, "full_attention"));
@@ -44,7 +51,6 @@ absl::StatusOr<DecoderSpec> Gemma3Spec(const Json& json) {
     AttentionSpec attention =
         LlamaStyleAttention(config, prefix, gemma.bias, gemma.bias);
     attention.scale = gemma.scale;
-    attention.softcap = gemma.attention_softcap;
     attention.window = slides ? gemma.window : 0;
     attention.rope = slides ? kSlidingRope : kFullRope;
     AddHeadNorms(config, prefix, NormKind::kRmsZeroCentred, &attention);

@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakeGpt2(const Json& json,
     spec.layers.push_back(Gpt2Layer(config, i));
   }
   spec.final_norm = {NormKind::kLayer, "transformer.ln_f", config.epsilon};
-  if (!config.tied) spec.head = "lm_head";
+  (config.tied ? spec.tied_head : spec.head) = "lm_head";
   return BuildDecoder(spec, build);
 }
 

@@ -10,15 +10,18 @@
 namespace inlay {
 namespace {
 
-// The rotary embedding's own names, where there is no rope_parameters.
+// The family's own names come before the usual ones, but not before what is in
+// rope_parameters.
 absl::StatusOr<RopeSpec> ReadNeoxRope(const Json& json,
                                       const DecoderConfig& config) {
-  RopeDefaults defaults;
-  INLAY_ASSIGN_OR_RETURN(
-      defaults.theta, JsonNumber(json, "rotary_emb_base", 10000.0, 1.0, 1e15));
-  INLAY_ASSIGN_OR_RETURN(defaults.partial,
-                         JsonNumber(json, "rotary_pct", 0.25, 0.0, 1.0));
-  return ReadRope(json, config, defaults);
+  INLAY_RETURN_IF_ERROR(
+      JsonNumber(json, "rotary_emb_base", 1e4, 1.0, 1e15).status());
+  INLAY_RETURN_IF_ERROR(
+      JsonNumber(json, "rotary_pct", 0.25, 0.0, 1.0).status());
+  const Json usual =
+      WithUsualNames(json, {{"rotary_emb_base", "rope_theta"},
+                            {"rotary_pct", "partial_rotary_factor"}});
+  return ReadRope(usual, config, {.partial = 0.25});
 }
 
 LayerSpec NeoxLayer(const DecoderConfig& config, int layer, bool bias,
@@ -65,7 +68,7 @@ absl::StatusOr<DecoderSpec> GptNeoxSpec(const Json& json) {
   spec.ropes.push_back(rope);
   spec.embedding = "gpt_neox.embed_in.weight";
   spec.final_norm.name = "gpt_neox.final_layer_norm";
-  if (!config.tie_embeddings) spec.head = "embed_out";
+  (config.tie_embeddings ? spec.tied_head : spec.head) = "embed_out";
   for (int i = 0; i < config.num_layers; ++i) {
     spec.layers.push_back(NeoxLayer(config, i, bias, parallel));
   }

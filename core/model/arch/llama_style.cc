@@ -21,7 +21,7 @@ DecoderSpec LlamaStyleDecoder(const DecoderConfig& config, NormKind norm) {
   spec.max_positions = config.max_positions;
   spec.embedding = "model.embed_tokens.weight";
   spec.final_norm = {norm, "model.norm", config.norm_epsilon};
-  if (!config.tie_embeddings) spec.head = "lm_head";
+  (config.tie_embeddings ? spec.tied_head : spec.head) = "lm_head";
   return spec;
 }
 

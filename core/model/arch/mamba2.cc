@@ -39,7 +39,7 @@ absl::StatusOr<DecoderSpec> Mamba2Spec(const Json& json) {
   spec.max_positions = kMamba2Positions;
   spec.embedding = "backbone.embeddings.weight";
   spec.final_norm = {NormKind::kRms, "backbone.norm_f", norm_epsilon};
-  if (!tied) spec.head = "lm_head";
+  (tied ? spec.tied_head : spec.head) = "lm_head";
   for (int64_t i = 0; i < layers; ++i) {
     const std::string prefix = FormattedString("backbone.layers.%d.", i);
     INLAY_ASSIGN_OR_RETURN(

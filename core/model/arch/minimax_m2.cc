@@ -43,6 +43,8 @@ absl::StatusOr<RopeSpec> ReadMiniMaxRope(const Json& json,
 absl::Status CheckMiniMaxM2(const Json& json) {
   INLAY_RETURN_IF_ERROR(ExpectName(json, "scoring_func", "sigmoid"));
   INLAY_RETURN_IF_ERROR(ExpectName(json, "qk_norm_type", "per_layer"));
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "use_qk_norm", true));
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "use_routing_bias", true));
   const Json* types = JsonFind(json, "attn_type_list");
   if (types == nullptr) return absl::OkStatus();
   if (types->is_array() &&
@@ -63,10 +65,6 @@ absl::StatusOr<DecoderSpec> MiniMaxM2Spec(const Json& json) {
   INLAY_RETURN_IF_ERROR(CheckMiniMaxM2(json));
   moe.routing.score = RoutingScore::kSigmoid;
   moe.routing.normalised = true;
-  INLAY_ASSIGN_OR_RETURN(const bool corrected,
-                         JsonBool(json, "use_routing_bias", true));
-  INLAY_ASSIGN_OR_RETURN(const bool head_norms,
-                         JsonBool(json, "use_qk_norm", true));
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadMiniMaxRope(json, config));
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
   spec.max_positions = UsablePositions(config.max_positions, rope);
@@ -74,13 +72,11 @@ absl::StatusOr<DecoderSpec> MiniMaxM2Spec(const Json& json) {
   for (int i = 0; i < config.num_layers; ++i) {
     const std::string prefix = LayerPrefix(i);
     AttentionSpec attention = LlamaStyleAttention(config, prefix, false, false);
-    if (head_norms) AddHeadNorms(config, prefix, NormKind::kRms, &attention);
+    AddHeadNorms(config, prefix, NormKind::kRms, &attention);
     attention.joint_norms = true;
     MoeSpec experts = LlamaStyleMoe(config, moe, prefix + "block_sparse_moe.",
                                     "gate", false, {"w1", "w3", "w2"});
-    if (corrected) {
-      experts.correction = prefix + "block_sparse_moe.e_score_correction_bias";
-    }
+    experts.correction = prefix + "block_sparse_moe.e_score_correction_bias";
     spec.layers.push_back(LlamaStyleLayer(config, prefix, NormKind::kRms,
                                           attention, std::move(experts)));
   }

@@ -18,8 +18,9 @@ absl::StatusOr<DecoderSpec> Phi3Spec(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadDecoderConfig(json, defaults));
   INLAY_ASSIGN_OR_RETURN(const int window, ReadWindow(json, std::nullopt));
-  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
-                         ReadRope(json, config, {.yarn_is_longrope = true}));
+  INLAY_ASSIGN_OR_RETURN(
+      const RopeSpec rope,
+      ReadRope(json, config, {.partial = 1.0, .yarn_is_longrope = true}));
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
   spec.max_positions = UsablePositions(config.max_positions, rope);
   spec.ropes.push_back(rope);

@@ -33,9 +33,15 @@ constexpr char kChat[] =
         {"role":"user","content":"Hi"},{"role":"assistant"},
         {"role":"user","content":[{"type":"text","text":"T"}]}]})";
 
+LoadedTemplate Asked(const char* source, const ChatFormat& chat = {}) {
+  auto parsed = ChatTemplate::Parse(source);
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  return AskTemplate(*std::move(parsed), chat);
+}
+
 std::string Rendered(const char* source, const char* chat, bool prompt = true) {
   LoadedModel model;
-  model.chat_template = ChatTemplate::Parse(source);
+  model.chat_template = Asked(source);
   const auto text = RenderChat(&model, chat, prompt);
   return text.ok() ? *text : text.status().ToString();
 }
@@ -60,6 +66,97 @@ TEST(ChatTest, OtherContentsStayAsTheyAre) {
   EXPECT_EQ(Rendered(kNothing, R"({"messages":[3,{"content":"x"}]})"), "2");
   EXPECT_EQ(Rendered(kNothing, R"({"messages":"abc"})"), "3");
   EXPECT_NE(Rendered(kRefuses, kChat).find("no"), std::string::npos);
+}
+
+// A conversation is rendered once, whatever its template knows: it is what was
+// found out at first that counts.
+TEST(ChatTest, TemplatesAreAskedOnce) {
+  EXPECT_TRUE(Asked(kParts).parts_alone);
+  for (const char* source : {kEither, kStrings, kNothing, kRefuses}) {
+    EXPECT_FALSE(Asked(source).parts_alone) << source;
+  }
+  LoadedModel model;
+  model.chat_template = Asked(kParts);
+  model.chat_template->parts_alone = false;
+  constexpr char kHi[] = R"({"messages":[{"role":"user","content":"Hi"}]})";
+  EXPECT_EQ(*RenderChat(&model, kHi, false), "USER: ");
+  model.chat_template = Asked(kEither);
+  model.chat_template->parts_alone = true;
+  EXPECT_EQ(*RenderChat(&model, kHi, false), "<|user|>[Hi]");
+}
+
+TEST(ChatTest, ProbesHaveTheTokens) {
+  constexpr char kNeedsTokens[] =
+      "{{ bos_token + pad_token }}{% for m in messages %}"
+      "{% for c in m.content %}{{ c.text + eos_token }}{% endfor %}{% endfor "
+      "%}";
+  EXPECT_FALSE(Asked(kNeedsTokens).parts_alone);  // fails without
+  ChatFormat chat;
+  chat.bos_token = chat.eos_token = "x";
+  chat.other_tokens = {{"pad_token", "p"}};
+  EXPECT_TRUE(Asked(kNeedsTokens, chat).parts_alone);
+}
+
+// What transformers defines for every template.
+TEST(ChatTest, VariablesThatAreAlwaysThere) {
+  constexpr char kAll[] =
+      "{{ tools is defined }} {{ tools is none }} {{ documents is none }} "
+      "{{ add_generation_prompt }}";
+  EXPECT_EQ(Rendered(kAll, R"({"messages":[]})", false),
+            "True True True False");
+  EXPECT_EQ(Rendered(kAll, R"({"messages":[],"tools":[]})", true),
+            "True False True True");
+}
+
+TEST(ChatTest, MembersOfMessages) {
+  // Those that are null are not there.
+  EXPECT_EQ(
+      Rendered("{% for m in messages %}{{ m.content is defined }} {% endfor %}",
+               R"({"messages":[{"content":null,"tool_calls":null},
+                   {"content":"x"}]})"),
+      "False True ");
+  constexpr char kReasoning[] =
+      "{% for m in messages %}{{ m.thinking }},{{ m.reasoning_content }},"
+      "{{ m.keys() | list | join(' ') }};{% endfor %}";
+  EXPECT_EQ(Rendered(kReasoning,
+                     R"({"messages":[{"role":"a","reasoning":"R"},
+                   {"thinking":"T","reasoning":"R"},
+                   {"thinking":"T","reasoning_content":"C","reasoning":null},
+                   {"role":"a"}]})"),
+            "R,R,thinking role reasoning reasoning_content;"
+            "T,T,thinking reasoning reasoning_content;"
+            "T,C,thinking reasoning_content;,,role;");
+}
+
+TEST(ChatTest, TokensOfTheModel) {
+  LoadedModel model;
+  model.chat = {.bos_token = "<s>", .other_tokens = {{"pad_token", "<p>"}}};
+  model.chat_template = Asked("{{ bos_token }}{{ eos_token }}{{ pad_token }}");
+  EXPECT_EQ(*RenderChat(&model, R"({"messages":[]})", true), "<s><p>");
+  EXPECT_EQ(*RenderChat(&model, R"({"eos_token":"E","pad_token":"P"})", true),
+            "<s>EP");
+}
+
+TEST(ChatTest, NamedTemplates) {
+  LoadedModel model;
+  model.named_templates.emplace_back("tool_use", Asked("U{{ messages }}"));
+  model.named_templates.emplace_back("rag", Asked("R"));
+  const auto rendered = [&](const char* chat) {
+    const auto text = RenderChat(&model, chat, true);
+    return text.ok() ? *text : std::string(text.status().message());
+  };
+  EXPECT_EQ(rendered(R"({"tools":[{"a":1}]})"), "U");
+  EXPECT_EQ(rendered(R"({"tools":[]})"), "U");  // not none
+  EXPECT_EQ(rendered(R"({"template":"rag","tools":[]})"), "R");
+  EXPECT_EQ(rendered("{}"), "the model has no chat template");
+  EXPECT_EQ(rendered(R"({"template":"default"})"), "default");
+  model.chat_template = Asked("D");
+  EXPECT_EQ(rendered("{}"), "D");
+  EXPECT_EQ(rendered(R"({"tools":null})"), "D");
+  EXPECT_EQ(rendered(R"({"template":"default"})"), "D");
+  EXPECT_EQ(rendered(R"({"template":"{{ 1 }}"})"), "1");
+  model.named_templates.clear();
+  EXPECT_EQ(rendered(R"({"template":"default"})"), "default");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 TEST(ChatFormat, NothingThereIsFine) {
   TempFolder folder;
@@ -64,23 +65,58 @@ TEST(ChatFormat, FilesWinOverDocuments) {
   const auto chat = ReadChatFormat(folder.path());
   ASSERT_TRUE(chat.ok()) << chat.status();
   EXPECT_EQ(chat->chat_template, "from file\n");
-  EXPECT_THAT(chat->named_templates,
-              ElementsAre(Pair("rag", "config R"), Pair("tool_use", "file U")));
+  // Nothing of the others is left.
+  EXPECT_THAT(chat->named_templates, ElementsAre(Pair("tool_use", "file U")));
 }
 
-TEST(ChatFormat, TokensFallBackToTheMapUnlessNull) {
+TEST(ChatFormat, AProcessorsTemplateIsTheLast) {
+  TempFolder folder;
+  folder.Write("processor_config.json", R"({"chat_template":"P"})");
+  EXPECT_EQ(ReadChatFormat(folder.path())->chat_template, "P");
+  folder.Write("chat_template.json", R"({"chat_template":"J"})");
+  EXPECT_EQ(ReadChatFormat(folder.path())->chat_template, "J");
+}
+
+// transformers 5: the map is the last word, unless tokenizer_config.json lists
+// its added tokens; then it serves where that is silent.
+TEST(ChatFormat, TokensOfConfigAndMap) {
   TempFolder folder;
   folder.Write("special_tokens_map.json",
-               R"({"bos_token":"<b>","eos_token":{"content":"<e>"}})");
+               R"({"bos_token":"<b>","eos_token":{"content":"<e>"},
+                   "pad_token":null})");
   auto chat = ReadChatFormat(folder.path());
   ASSERT_TRUE(chat.ok()) << chat.status();
   EXPECT_EQ(chat->bos_token, "<b>");
   EXPECT_EQ(chat->eos_token, "<e>");
-  folder.Write("tokenizer_config.json", R"({"bos_token":null})");
+  folder.Write("tokenizer_config.json",
+               R"({"bos_token":null,"pad_token":"<p>"})");
+  chat = ReadChatFormat(folder.path());
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->bos_token, "<b>");
+  EXPECT_THAT(chat->other_tokens, IsEmpty());
+  folder.Write("tokenizer_config.json",
+               R"({"bos_token":null,"pad_token":"<p>",
+                   "added_tokens_decoder":{}})");
   chat = ReadChatFormat(folder.path());
   ASSERT_TRUE(chat.ok()) << chat.status();
   EXPECT_EQ(chat->bos_token, "");
   EXPECT_EQ(chat->eos_token, "<e>");
+  EXPECT_THAT(chat->other_tokens, ElementsAre(Pair("pad_token", "<p>")));
+}
+
+TEST(ChatFormat, TokensOfAModelsOwn) {
+  ChatDocuments documents;
+  documents.tokenizer_config = Json::parse(
+      R"({"bos_token":"<s>","mask_token":{"content":"<m>"},"image_token":"<i>",
+          "add_bos_token":true,"no_token":null,"boi_token":{"content":"<boi>"},
+          "extra_special_tokens":{"audio_token":"<a>","eos_token":"no"}})");
+  const auto chat = InterpretChatFormat(documents);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_THAT(chat->other_tokens,
+              UnorderedElementsAre(
+                  Pair("mask_token", "<m>"), Pair("image_token", "<i>"),
+                  Pair("boi_token", "<boi>"), Pair("audio_token", "<a>")));
+  EXPECT_EQ(chat->eos_token, "");
 }
 
 TEST(ChatFormat, NamesFileAndKeyOfWrongValues) {

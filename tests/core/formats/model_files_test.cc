@@ -90,6 +90,38 @@ TEST(ModelFiles, RandomNeedsNoWeights) {
   EXPECT_EQ(OpenStatus(folder.path()).code(), absl::StatusCode::kNotFound);
 }
 
+// As transformers 5 has it: the older key counts.
+TEST(ModelFiles, OneRopeOfTwoKeys) {
+  struct Case {
+    const char* config;
+    const char* kept;
+  };
+  const Case cases[] = {
+      {R"({"rope_parameters":{"rope_theta":3},"rope_scaling":{"factor":2}})",
+       R"({"rope_scaling":{"factor":2}})"},
+      {R"({"rope_parameters":{"rope_theta":3},"rope_scaling":null})",
+       R"({"rope_parameters":{"rope_theta":3}})"},
+      {R"({"rope_parameters":{"rope_theta":3},"rope_scaling":{}})",
+       R"({"rope_parameters":{"rope_theta":3}})"},
+      {R"({"rope_parameters":null,"rope_scaling":{"factor":2}})",
+       R"({"rope_parameters":null,"rope_scaling":{"factor":2}})"},
+      {R"({"rope_parameters":{"full_attention":{"factor":4,"rope_theta":3},
+           "sliding_attention":{"rope_theta":5}},
+           "rope_scaling":{"factor":2}})",
+       R"({"rope_parameters":{"full_attention":{"factor":2,"rope_theta":3},
+           "sliding_attention":{"rope_theta":5}}})"},
+      {R"({"rope_parameters":3,"rope_scaling":{"factor":2}})",
+       R"({"rope_parameters":3,"rope_scaling":{"factor":2}})"},
+  };
+  for (const Case& row : cases) {
+    TempFolder folder;
+    folder.Write("config.json", row.config);
+    const auto files = OpenModelFiles("random:" + folder.path(), {});
+    ASSERT_TRUE(files.ok()) << files.status();
+    EXPECT_EQ(files->config, Json::parse(row.kept)) << row.config;
+  }
+}
+
 TEST(ModelFiles, VocabOnlyNeedsNoConfig) {
   TempFolder folder;
   const auto files = OpenModelFiles(folder.path(), {.vocab_only = true});

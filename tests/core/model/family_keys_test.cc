@@ -68,6 +68,23 @@ constexpr RefusedKey kRefused[] = {
     {"mistral4", "norm_topk_prob", R"({"norm_topk_prob": null})", kBad},
     {"mistral4", "rope_interleave", R"({"rope_interleave": null})", kBad},
     {"lfm2_moe", "layer_types", R"({"layer_types": ["conv"]})", kBad},
+    {"gemma3_text", "attn_logit_softcapping",
+     R"({"attn_logit_softcapping": 30.0})"},
+    {"deepseek_v2", "norm_topk_prob", R"({"norm_topk_prob": true})"},
+    {"deepseek_v2", "rope_interleave", R"({"rope_interleave": false})"},
+    {"deepseek_v32", "rope_interleave", R"({"rope_interleave": false})"},
+    {"deepseek_v32", "indexer_rope_interleave",
+     R"({"indexer_rope_interleave": true})"},
+    {"glm_moe_dsa", "rope_interleave", R"({"rope_interleave": false})"},
+    {"glm_moe_dsa", "indexer_rope_interleave",
+     R"({"indexer_rope_interleave": false})"},
+    {"minimax_m2", "use_qk_norm", R"({"use_qk_norm": false})"},
+    {"minimax_m2", "use_routing_bias", R"({"use_routing_bias": false})"},
+    {"llama2", "partial_rotary_factor", R"({"partial_rotary_factor": 0.5})"},
+    {"mixtral", "partial_rotary_factor",
+     R"({"rope_parameters": {"partial_rotary_factor": 0.5}})"},
+    {"deepseek_v3", "partial_rotary_factor",
+     R"({"partial_rotary_factor": 0.5})"},
 };
 
 TEST(FamilyKeysTest, AreRefusedByName) {
@@ -136,6 +153,109 @@ TEST(FamilyKeysTest, Lfm2sExperts) {
   EXPECT_EQ(moe.routing.scale, 2.0f);
   EXPECT_EQ(moe.correction, "");
   EXPECT_EQ(std::get<MlpSpec>(spec.layers[0].blocks[1].part).width, 64);
+}
+
+// What config.json says of tying and what files store, as transformers 5 has
+// it: a head that is stored and differs is used, equal ones are one matrix, and
+// either of both serves where it is alone.
+TEST(FamilyKeysTest, TiedHeadsThatAreStored) {
+  constexpr const char* kEmbedding = "model.embed_tokens.weight";
+  constexpr const char* kHead = "lm_head.weight";
+  struct Case {
+    bool ties;
+    bool has_embedding;
+    const char* head_from;  // "": not stored
+    const char* embedding;  // that the spec then names
+    const char* head;
+    absl::StatusCode code = absl::StatusCode::kOk;
+  };
+  constexpr auto kMissing = absl::StatusCode::kNotFound;
+  const Case cases[] = {
+      {true, true, "", kEmbedding, ""},
+      {true, true, kEmbedding, kEmbedding, ""},
+      {true, true, kHead, kEmbedding, "lm_head"},
+      {true, false, kHead, kHead, ""},
+      {true, false, "", "", "", kMissing},
+      {false, true, kEmbedding, kEmbedding, "lm_head"},
+      {false, true, kHead, kEmbedding, "lm_head"},
+      {false, true, "", "", "", kMissing},
+      {false, false, kHead, "", "", kMissing},
+  };
+  const auto device = Cpu(1);
+  const ModelFiles stored = Open("llama2", "config.json");
+  for (const bool mapped : {true, false}) {
+    for (const Case& row : cases) {
+      SCOPED_TRACE(::testing::Message()
+                   << row.ties << row.has_embedding << row.head_from);
+      auto weights = std::make_shared<MemoryWeights>(mapped);
+      for (const WeightInfo& info : stored.weights->weights()) {
+        if (info.name == kHead) continue;
+        if (info.name == kEmbedding && !row.has_embedding) continue;
+        weights->Add(info, stored.weights->Mapped(info));
+      }
+      if (const WeightInfo* from = stored.weights->Find(row.head_from)) {
+        weights->Add(kHead, from->dtype, from->shape,
+                     stored.weights->Mapped(*from));
+      }
+      ModelFiles files = stored;
+      files.weights = weights;
+      files.config["tie_word_embeddings"] = row.ties;
+      const auto spec = DescribeDecoder(files, *device);
+      EXPECT_EQ(spec.status().code(), row.code) << spec.status();
+      if (!spec.ok()) continue;
+      EXPECT_EQ(spec->embedding, row.embedding);
+      EXPECT_EQ(spec->head, row.head);
+    }
+  }
+}
+
+// A difference in the last byte is one.
+TEST(FamilyKeysTest, HeadsAreComparedToTheirEnds) {
+  const auto device = Cpu(1);
+  for (const bool mapped : {true, false}) {
+    for (const bool differs : {false, true}) {
+      ModelFiles files = Open("llama2", "config.json");
+      // Several of the pieces that are compared.
+      const int64_t vocab =
+          3 + (200 << 10) / files.config["hidden_size"].get<int64_t>() / 4;
+      files.config["vocab_size"] = vocab;
+      files.config["tie_word_embeddings"] = true;
+      auto weights = std::make_shared<MemoryWeights>(mapped);
+      for (const WeightInfo& info : files.weights->weights()) {
+        if (!info.name.starts_with("model.layers") &&
+            info.name != "model.norm.weight") {
+          continue;
+        }
+        weights->Add(info, files.weights->Mapped(info));
+      }
+      const int64_t hidden = files.config["hidden_size"];
+      std::vector<float> values(static_cast<size_t>(vocab * hidden), 0.5f);
+      weights->Add("model.embed_tokens.weight", DType::kF32, {vocab, hidden},
+                   values.data());
+      if (differs) values.back() = 0.25f;
+      weights->Add("lm_head.weight", DType::kF32, {vocab, hidden},
+                   values.data());
+      files.weights = weights;
+      const auto spec = DescribeDecoder(files, *device);
+      ASSERT_TRUE(spec.ok()) << spec.status();
+      EXPECT_EQ(spec->head, differs ? "lm_head" : "");
+    }
+  }
+}
+
+// Its own names come before the usual ones, which old files write besides.
+TEST(FamilyKeysTest, NeoxsRope) {
+  const auto rope = [](const char* changes) {
+    return Described("gpt_neox", changes).ropes.at(0);
+  };
+  constexpr char kOwn[] = R"({"rotary_emb_base": 300, "rotary_pct": 0.5,
+      "rope_theta": 400, "partial_rotary_factor": 0.25})";
+  EXPECT_EQ(rope(kOwn).theta, 300.0);
+  EXPECT_EQ(rope(kOwn).rotary_dim, 16);
+  constexpr char kNewer[] = R"({"rotary_emb_base": 300, "rotary_pct": 0.5,
+      "rope_parameters": {"rope_theta": 500, "partial_rotary_factor": 1.0}})";
+  EXPECT_EQ(rope(kNewer).theta, 500.0);
+  EXPECT_EQ(rope(kNewer).rotary_dim, 32);
 }
 
 TEST(FamilyKeysTest, CommandRsLength) {

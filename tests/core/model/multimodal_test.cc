@@ -137,7 +137,7 @@ TEST(MultimodalFiles, ShardsWithoutTextAreNotOpened) {
   EXPECT_EQ(files->weights->weights().size(), places.size() - 1);
 }
 
-// The head that is there counts, whatever is said of tying.
+// The head that is there counts where it differs, whatever is said of tying.
 TEST(MultimodalFiles, AHeadOfItsOwnIsUsed) {
   const std::string golden = TestData() + "/models/mistral";
   TempFolder folder;

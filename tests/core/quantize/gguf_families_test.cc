@@ -1,6 +1,7 @@
 // GGUF files that QuantizeModel writes of families with experts, latents and
 // recurrent layers: the reference's outputs, what llama.cpp's converter would
 // have written, and what rounding may do.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -434,6 +435,7 @@ ModelFiles Random(const std::string& base, const Json& changes,
   ModelFiles files = Open(base, "config.json");
   files.config.update(changes);
   files.random = RandomWeights{DType::kF32};
+  files.weights = nullptr;
   const auto planned = PlanWeights(files, device);
   EXPECT_TRUE(planned.ok()) << planned.status();
   files.random.reset();
@@ -557,6 +559,29 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"neox_one_stream", "gpt_neox",
                 R"({"use_parallel_residual": false})"}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// A tied head that is stored and differs, and one that is stored alone.
+TEST_F(FamilyLogits, StoredHeadsOfTiedModels) {
+  for (const char* base : {"llama2", "falcon_h1"}) {
+    for (const char* missing : {"", "model.embed_tokens.weight"}) {
+      SCOPED_TRACE(::testing::Message() << base << ' ' << missing);
+      ModelFiles source = Random(base, Json::object(), *device_);
+      source.config["tie_word_embeddings"] = true;
+      auto weights = std::make_shared<MemoryWeights>(true);
+      for (const WeightInfo& info : source.weights->weights()) {
+        if (info.name == missing) continue;
+        weights->Add(info, source.weights->Mapped(info));
+      }
+      source.weights = weights;
+      const ModelFiles file = files_.OpenFile(files_.Write(source, "f32"));
+      const bool is_one = *missing != '\0' && base != std::string("falcon_h1");
+      EXPECT_EQ(file.config["tie_word_embeddings"], is_one);
+      EXPECT_THAT(
+          Logits(file),
+          ::testing::Pointwise(::testing::FloatNear(1e-3f), Logits(source)));
+    }
+  }
+}
 
 // Published blocks of gpt-oss's experts are copied: the bits of its logits.
 TEST_F(FamilyLogits, PublishedBlocksAreCopied) {

@@ -189,5 +189,131 @@ TEST(TokenizerFeatures, SentencePieceAsItsConfigurationSays) {
   fs::remove_all(folder);
 }
 
+class ConfiguredFolder : public ::testing::Test {
+ protected:
+  ConfiguredFolder()
+      : folder_(
+            std::filesystem::path(::testing::TempDir()) /
+            ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    std::filesystem::create_directories(folder_);
+  }
+  ~ConfiguredFolder() override { std::filesystem::remove_all(folder_); }
+
+  void Copy(const char* from, const char* file) {
+    std::filesystem::copy_file(
+        std::filesystem::path(TestData()) / "tokenizers" / from / file,
+        folder_ / file, std::filesystem::copy_options::overwrite_existing);
+  }
+  void Write(const char* file, const char* text) {
+    std::ofstream(folder_ / file) << text;
+  }
+  std::unique_ptr<Tokenizer> Load() {
+    auto tokenizer = LoadTokenizer(folder_.string());
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
+  }
+
+  std::filesystem::path folder_;
+};
+
+// In a model's folder text may spell control pieces, as a chat template writes
+// them; what is between is as it is alone.
+TEST_F(ConfiguredFolder, ControlPiecesInText) {
+  Copy("spm_bpe", "tokenizer.model");
+  const EncodeOptions plain = {.add_special = false};
+  const Ids spelled = Encode(*Load(), "<s>word</s>", plain);
+  EXPECT_GT(spelled.size(), 5u);  // alone, the library takes it for text
+  EXPECT_LT(Encode(*Load(), "<s>word</s>",
+                   {.add_special = false, .parse_control = true})
+                .size(),
+            spelled.size());  // but for a chat
+  Write("tokenizer_config.json", "{}");
+  auto tokenizer = Load();
+  const Ids word = Encode(*tokenizer, "word", plain);
+  Ids wanted = word;
+  wanted.insert(wanted.begin(), 1);
+  wanted.push_back(2);
+  wanted.push_back(1);
+  EXPECT_EQ(Encode(*tokenizer, "<s>word</s><s>", plain), wanted);
+  EXPECT_EQ(Encode(*tokenizer, "word", plain), word);
+  EXPECT_EQ(Encode(*tokenizer, "<s>word</s>",
+                   {.add_special = false, .parse_special = false}),
+            spelled);
+  // The space before a text is not put before what follows a control piece.
+  Write("tokenizer_config.json", R"({"legacy": false})");
+  tokenizer = Load();
+  EXPECT_EQ(Encode(*tokenizer, "word", plain), word);
+  EXPECT_EQ(tokenizer->Decode(Encode(*tokenizer, "a<s>word", plain), {}),
+            "aword");
+  const Ids after = Encode(*tokenizer, "<s> word", plain);
+  EXPECT_EQ(Ids(after.begin() + 1, after.end()), word);
+}
+
+// Numbered behind the model's, special ones where text may not spell them.
+TEST_F(ConfiguredFolder, TokensBesideAModel) {
+  Copy("spm_bpe", "tokenizer.model");
+  const int32_t size = Load()->vocab_size();
+  const EncodeOptions plain = {.add_special = false};
+  const auto check = [&] {
+    const auto tokenizer = Load();
+    EXPECT_EQ(tokenizer->vocab_size(), size + 2);
+    EXPECT_EQ(tokenizer->TokenToId("<|im_start|>"), size);
+    EXPECT_TRUE(tokenizer->IsSpecial(size));
+    EXPECT_FALSE(tokenizer->IsSpecial(size + 1));
+    const Ids ids = Encode(*tokenizer, "<|im_start|>a<tool>", plain);
+    EXPECT_EQ(ids.front(), size);
+    EXPECT_EQ(ids.back(), size + 1);
+    const Ids text = Encode(*tokenizer, "<|im_start|>a<tool>",
+                            {.add_special = false, .parse_special = false});
+    EXPECT_GT(text.size(), ids.size());
+    EXPECT_EQ(text.back(), size + 1);
+  };
+  Write("added_tokens.json", R"({"<tool>": 9001, "<|im_start|>": 9000})");
+  Write("tokenizer_config.json",
+        R"({"additional_special_tokens": ["<|im_start|>"]})");
+  check();
+  Write("added_tokens.json", R"({"of": 1, "another": 2, "file": 3})");
+  Write("tokenizer_config.json",
+        R"({"added_tokens_decoder": {
+            "9001": {"content": "<tool>", "special": false},
+            "9000": {"content": "<|im_start|>", "special": true},
+            "1": {"content": "<s>", "special": true}}})");
+  check();
+  for (const char* config :
+       {R"({"added_tokens_decoder": []})", R"({"added_tokens_decoder": {"x":
+        {"content": "y"}}})",
+        R"({"added_tokens_decoder": {"1": {}}})",
+        R"({"added_tokens_decoder": {"99999999": {"content": "y"}}})"}) {
+    Write("tokenizer_config.json", config);
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(LoadTokenizer(folder_.string()).status()))
+        << config;
+  }
+}
+
+TEST_F(ConfiguredFolder, TokensBesideAFile) {
+  Copy("bbpe_qwen2", "tokenizer.json");
+  const auto bare = Load();
+  const int32_t size = bare->vocab_size();
+  const EncodeOptions plain = {.add_special = false};
+  ASSERT_EQ(Encode(*bare, "<|endoftext|>", plain).size(), 1u);
+  const int32_t end = *bare->TokenToId("<|endoftext|>");
+  Write("tokenizer_config.json",
+        R"({"model_max_length": 10, "added_tokens_decoder": {
+            "70000": {"content": "<new>", "special": true},
+            "1": {"content": "<|endoftext|>", "special": false,
+                  "lstrip": true}}})");
+  const auto tokenizer = Load();
+  EXPECT_EQ(tokenizer->vocab_size(), size + 1);
+  EXPECT_EQ(Encode(*tokenizer, "a<new>", plain).back(), size);
+  EXPECT_TRUE(tokenizer->IsSpecial(size));
+  EXPECT_EQ(*tokenizer->TokenToId("<|endoftext|>"), end);
+  EXPECT_FALSE(tokenizer->IsSpecial(end));
+  EXPECT_EQ(Encode(*tokenizer, "  <|endoftext|>", plain), Ids{end});
+  // Not JSON, but Python's: left to those that read more of it.
+  Write("tokenizer_config.json", R"({"model_max_length": Infinity})");
+  EXPECT_EQ(Load()->vocab_size(), size);
+}
+
 }  // namespace
 }  // namespace inlay

@@ -1,0 +1,54 @@
+"""What compare_transformers.py tries of further mixtures and of further latent attention: sizes that are a family's own, cases, `edits`."""
+from variations_mixed import ROPES
+
+EXPERTS = {"hidden_size": 32, "head_dim": 8, "max_position_embeddings": 64, "num_experts_per_tok": 2, "intermediate_size": 24,
+           "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}}
+LATENT = {"hidden_size": 32, "head_dim": "(removed)", "max_position_embeddings": 64, "num_key_value_heads": 4, "q_lora_rank": 20, "kv_lora_rank": 16,
+          "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10, "intermediate_size": 40,
+          "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}}
+LATENT_EXPERTS = {**LATENT, "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
+HEADS = [{"num_key_value_heads": 1}, {"num_key_value_heads": 4}, {"tie_word_embeddings": True}]
+ACTIVATIONS = [({}, {"rms_norm_eps": 0.3}), ({}, {"hidden_act": "gelu"}), ({}, {"hidden_act": "gelu_pytorch_tanh"}), ({}, {"hidden_act": "relu"})]
+ROPE_EDITS = [({}, rope) for rope in ROPES]
+GRANITE = {"embedding_multiplier": 3.0, "logits_scaling": 2.5, "residual_multiplier": 0.3, "attention_multiplier": 0.4}
+
+FAMILIES = {
+    "olmoe": {"base": {**EXPERTS, "num_experts": 6}, "cases": [
+        *HEADS, {"attention_bias": True}, {"norm_topk_prob": True}, {"clip_qkv": 1.0},
+    ], "edits": [*ACTIVATIONS, ({}, {"num_experts": "(removed)", "num_local_experts": 6}), *ROPE_EDITS]},
+    "granitemoe": {"base": {**EXPERTS, "num_local_experts": 6}, "cases": [*HEADS, {"attention_bias": True}, GRANITE],
+                   "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), *ROPE_EDITS]},
+    "granitemoeshared": {"base": {**EXPERTS, "num_local_experts": 6, "shared_intermediate_size": 20}, "cases": [
+        *HEADS, {"attention_bias": True}, {"shared_intermediate_size": 0}, GRANITE], "edits": [*ACTIVATIONS, *ROPE_EDITS]},
+    "ernie4_5_moe": {"base": {**EXPERTS, "num_experts_per_tok": "(removed)", "moe_k": 2, "moe_num_experts": 6, "moe_intermediate_size": 20,
+                              "num_hidden_layers": 4}, "cases": [
+        *HEADS, {"use_bias": True}, {"moe_num_shared_experts": 0}, {"moe_num_shared_experts": 1}, {"moe_layer_start_index": 0},
+        {"moe_layer_end_index": 2}, {"moe_layer_interval": 2}, {"moe_layer_start_index": 2, "moe_layer_end_index": 3}, {"tie_word_embeddings": False},
+        {"moe_k": 1},
+    ], "edits": [*ACTIVATIONS, ({}, {"moe_norm_min": 0.5}), *ROPE_EDITS]},
+    "dots1": {"base": {**EXPERTS, "n_routed_experts": 8, "moe_intermediate_size": 20, "n_shared_experts": 1, "first_k_dense_replace": 1,
+                       "n_group": 2, "topk_group": 1}, "cases": [
+        *HEADS, {"attention_bias": True}, {"n_shared_experts": 2}, {"first_k_dense_replace": 0}, {"first_k_dense_replace": 3},
+        {"sliding_window": 8, "max_window_layers": 1}, {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+    ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": True}), ({}, {"routed_scaling_factor": 2.5}), ({}, {"n_group": 4, "topk_group": 2}), *ROPE_EDITS]},
+    "exaone_moe": {"base": {**EXPERTS, "num_experts": 8, "moe_intermediate_size": 20, "num_hidden_layers": 4, "sliding_window": 8, "n_group": 2,
+                            "topk_group": 1}, "cases": [
+        *HEADS, {"num_shared_experts": 2}, {"first_k_dense_replace": 0}, {"first_k_dense_replace": 2}, {"sliding_window_pattern": "LLLG"},
+        {"sliding_window_pattern": 2}, {"mlp_layer_types": ["sparse", "dense", "sparse", "dense"]},
+        {"layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]},
+    ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"routed_scaling_factor": 1.5}), ({}, {"layer_types": "(removed)"}), *ROPE_EDITS]},
+    "lfm2_moe": {"base": {**EXPERTS, "num_experts": 6, "moe_intermediate_size": 20, "num_hidden_layers": 4, "num_dense_layers": 1,
+                          "layer_types": ["conv", "full_attention", "conv", "full_attention"]}, "cases": [
+        *HEADS, {"conv_bias": True}, {"conv_L_cache": 4}, {"num_dense_layers": 0}, {"use_expert_bias": False}, {"norm_topk_prob": False},
+        {"routed_scaling_factor": 2.0}, {"tie_word_embeddings": False},
+    ], "edits": [*ACTIVATIONS, ({}, {"norm_eps": 0.3}), *ROPE_EDITS]},
+    "glm4_moe_lite": {"base": {**LATENT_EXPERTS, "n_group": 2, "topk_group": 1}, "cases": [
+        {"tie_word_embeddings": True}, {"q_lora_rank": None}, {"attention_bias": True}, {"n_shared_experts": 2}, {"v_head_dim": 16},
+        {"mlp_layer_types": ["sparse", "dense", "sparse"]},
+    ], "edits": [*ACTIVATIONS, ({}, {"rope_interleave": False}), ({}, {"norm_topk_prob": False}), ({}, {"routed_scaling_factor": 1.0}),
+                 ({}, {"partial_rotary_factor": 1.0}), ({}, {"head_dim": 24}), *ROPE_EDITS]},
+    "minicpm3": {"base": LATENT, "cases": [
+        {"tie_word_embeddings": False}, {"q_lora_rank": None}, {"attention_bias": True}, {"mlp_bias": True}, {"v_head_dim": 16}, {"scale_emb": 3},
+        {"scale_depth": 2.5}, {"dim_model_base": 8}, {"scale_depth": None}, {"dim_model_base": None},
+    ], "edits": [*ACTIVATIONS, ({}, {"rope_interleave": False}), *ROPE_EDITS]},
+}
