@@ -20,7 +20,7 @@ absl::Status Unsupported(const char* what) {
 
 // What the published 7B and 30B models do not have. `attention`: attn_config.
 absl::Status CheckMptSupported(const Json& json, const Json& attention) {
-  INLAY_ASSIGN_OR_RETURN(const bool no_bias, ReadFlag(json, "no_bias", true));
+  INLAY_ASSIGN_OR_RETURN(const bool no_bias, JsonFlag(json, "no_bias", true));
   if (!no_bias) return Unsupported("no_bias is false; only true");
   const Json* scale = JsonFind(json, "logit_scale");
   if (scale != nullptr) return Unsupported("logit_scale is set; only null");
@@ -35,10 +35,10 @@ absl::Status CheckMptSupported(const Json& json, const Json& attention) {
   for (const auto& [key, message] :
        {std::pair{"qk_ln", "attn_config.qk_ln is true; only false"},
         std::pair{"prefix_lm", "attn_config.prefix_lm is true; only false"}}) {
-    INLAY_ASSIGN_OR_RETURN(const bool flag, ReadFlag(attention, key, false));
+    INLAY_ASSIGN_OR_RETURN(const bool flag, JsonFlag(attention, key, false));
     if (flag) return Unsupported(message);
   }
-  INLAY_ASSIGN_OR_RETURN(const bool alibi, ReadFlag(attention, "alibi", true));
+  INLAY_ASSIGN_OR_RETURN(const bool alibi, JsonFlag(attention, "alibi", true));
   if (!alibi) return Unsupported("attn_config.alibi is false; only true");
   INLAY_ASSIGN_OR_RETURN(
       const double most,
