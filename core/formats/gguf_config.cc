@@ -9,6 +9,7 @@
 #include "core/formats/gguf_arch_keys.h"
 #include "core/formats/gguf_experts.h"
 #include "core/formats/gguf_gemma.h"
+#include "core/formats/gguf_gpt.h"
 #include "core/formats/gguf_latent.h"
 #include "core/formats/gguf_linear.h"
 #include "core/formats/gguf_rotary.h"
@@ -119,11 +120,7 @@ absl::Status ReadStableLm(const GgufFiles& files, const GgufArchKeys& keys,
   const auto has = [&](std::string_view tensor) {
     return files.FindTensor(tensor) != nullptr;
   };
-  if (has("blk.0.attn_q_norm.weight")) {
-    return absl::UnimplementedError(
-        "tensor \"blk.0.attn_q_norm.weight\": norms of heads, allowed in a "
-        "GGUF file of \"stablelm\": none");
-  }
+  (*config)["qk_layernorm"] = has("blk.0.attn_q_norm.weight");
   (*config)["use_parallel_residual"] = !has("blk.0.ffn_norm.weight");
   (*config)["use_qkv_bias"] = has("blk.0.attn_q.bias");
   return keys.CopyNumber("attention.layer_norm_epsilon", "layer_norm_eps",
@@ -216,6 +213,7 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
                : absl::OkStatus();
   }
   if (keys.arch() == "gptneox") return ReadNeox(keys, files, config);
+  if (IsGgufGpt(keys.arch())) return ReadGgufGpt(files, keys, sizes, config);
   if (keys.arch() == "stablelm") return ReadStableLm(files, keys, config);
   if (keys.arch() == "phi2" || keys.arch() == "nemotron") {
     const bool is_phi = keys.arch() == "phi2";
@@ -262,8 +260,13 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   }
   // No file says where dots1 has windows.
   if (keys.arch() == "dots1") (*config)["sliding_window"] = Json();
-  if (is_starcoder || keys.arch() == "cohere2" || keys.arch() == "exaone4") {
+  const bool is_exaone = keys.arch().starts_with("exaone");
+  if (is_starcoder || keys.arch() == "cohere2" || is_exaone) {
     (*config)["sliding_window"] = window.has_value() ? Json(*window) : Json();
+    // K-EXAONE's files have one even where they do not say.
+    if (keys.arch() == "exaone-moe") {
+      (*config)["sliding_window"] = window.value_or(128);
+    }
     INLAY_RETURN_IF_ERROR(ReadGgufPattern(keys, sizes.layers, false, config));
   }
   if (keys.arch() == "llama" && window.has_value()) {

@@ -7,6 +7,7 @@
 
 #include "core/formats/gguf_experts_writer.h"
 #include "core/formats/gguf_gemma_writer.h"
+#include "core/formats/gguf_gpt.h"
 #include "core/formats/gguf_key_writer.h"
 #include "core/formats/gguf_latent_writer.h"
 #include "core/formats/gguf_linear_writer.h"
@@ -38,6 +39,7 @@ constexpr FamilyDefaults kFamilyDefaults[] = {
     {"olmo2", 0, 1e4, 1.0, 1e-5},
     {"olmo3", 0, 1e4, 1.0, 1e-5},
     {"exaone4", 0, 1e4, 1.0, 1e-5},
+    {"exaone_moe", 0, 1e4, 1.0, 1e-5},
     {"starcoder2", 0, 1e4, 1.0, 1e-5},
     {"cohere2", 0, 1e4, 1.0, 1e-5},
     {"mixtral", 0, 1e6, 1.0, 1e-5},
@@ -96,6 +98,8 @@ class ConfigWriter {
       INLAY_RETURN_IF_ERROR(WriteGpt2());
     } else if (arch_.name == "mamba2") {
       INLAY_RETURN_IF_ERROR(SetGgufMamba2(keys_));
+    } else if (IsGgufGpt(arch_.name)) {
+      INLAY_RETURN_IF_ERROR(SetGgufGpt(keys_, &tensors_));
     } else if (arch_.name == "gemma4") {
       INLAY_RETURN_IF_ERROR(SetGgufGemma4(keys_, &tensors_));
     } else {
@@ -222,7 +226,7 @@ class ConfigWriter {
   absl::Status WriteVocabulary() {
     for (const std::string_view arch :
          {"deepseek2", "deepseek32", "glm-dsa", "kimi-linear", "lfm2",
-          "lfm2moe", "minicpm3", "falcon-h1"}) {
+          "lfm2moe", "minicpm3", "falcon-h1", "exaone-moe"}) {
       if (arch_.name == arch)
         return keys_.CopyCount("vocab_size", "vocab_size");
     }
@@ -315,11 +319,9 @@ class ConfigWriter {
     if (arch_.name == "mistral3") return WriteMinistral();
     if (arch_.name == "dots1") return keys_.Expect("sliding_window", Json());
     if (arch_.name == "command-r") {
-      INLAY_RETURN_IF_ERROR(keys_.Expect("use_qk_norm", false));
       return keys_.CopyNumber("logit_scale", "logit_scale", 0.0625);
     }
     if (arch_.name == "stablelm") {
-      INLAY_RETURN_IF_ERROR(keys_.Expect("qk_layernorm", false));
       INLAY_ASSIGN_OR_RETURN(const bool parallel,
                              JsonBool(config_, "use_parallel_residual", false));
       return keys_.SetBool("use_parallel_residual", parallel);
@@ -329,13 +331,17 @@ class ConfigWriter {
       return keys_.Expect("attention_bias", false);
     }
     if (arch_.name == "olmoe") return keys_.Expect("attention_bias", false);
-    if (arch_.name == "cohere2" || arch_.name == "exaone4") {
+    if (arch_.name == "cohere2" || arch_.name.starts_with("exaone")) {
       if (arch_.name == "cohere2") {
         INLAY_RETURN_IF_ERROR(
             keys_.CopyNumber("logit_scale", "logit_scale", 0.0625));
       }
+      const bool is_full = keys_.IsNull("sliding_window");
+      if (is_full && arch_.name == "exaone-moe") {
+        return keys_.NotSaid("sliding_window", Json());
+      }
       INLAY_RETURN_IF_ERROR(WriteWindow(4096));
-      return keys_.IsNull("sliding_window") ? absl::OkStatus() : WritePattern();
+      return is_full ? absl::OkStatus() : WritePattern();
     }
     if (arch_.name.starts_with("qwen")) {
       return keys_.Expect("use_sliding_window", false);

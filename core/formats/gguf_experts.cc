@@ -34,6 +34,7 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"lfm2moe", "moe_intermediate_size", true},
     {"olmoe", "intermediate_size", false},
     {"ernie4_5-moe", "moe_intermediate_size", true},
+    {"exaone-moe", "moe_intermediate_size", false},
 };
 
 // What DeepSeek's published config.json calls it. Where files say nothing, all
@@ -165,8 +166,11 @@ absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
   const bool is_nemotron = keys.arch() == "nemotron_h_moe";
   if (keys.arch() == "glm4moe" || keys.arch() == "dots1" ||
       keys.arch().starts_with("deepseek") || keys.arch() == "glm-dsa" ||
-      keys.arch() == "kimi-linear" || is_nemotron) {
+      keys.arch() == "kimi-linear" || keys.arch() == "exaone-moe" ||
+      is_nemotron) {
     INLAY_RETURN_IF_ERROR(ReadDeepseekExperts(keys, sizes, *experts, config));
+    (*config)["num_shared_experts"] = (*config)["n_shared_experts"];
+    (*config)["num_experts"] = *experts;
     if (!is_nemotron) return absl::OkStatus();
   }
   if (keys.arch() == "lfm2moe") {

@@ -42,8 +42,9 @@ absl::Status CopyNeededCount(const char* from, std::string_view to,
 }
 
 bool IsDeepseekStyle(const GgufKeyWriter& keys) {
-  return IsOneOf(keys.arch(), {"deepseek2", "deepseek32", "glm-dsa", "glm4moe",
-                               "dots1", "kimi-linear", "nemotron_h_moe"});
+  return IsOneOf(keys.arch(),
+                 {"deepseek2", "deepseek32", "glm-dsa", "glm4moe", "dots1",
+                  "kimi-linear", "nemotron_h_moe", "exaone-moe"});
 }
 
 // Layers without experts come first, and no others are.
@@ -71,10 +72,18 @@ absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
   const bool is_nemotron = keys.arch() == "nemotron_h_moe";
   const bool is_v2 = keys.model_type() == "deepseek_v2";
   if (!is_nemotron) INLAY_RETURN_IF_ERROR(SetLeadingLayers(keys));
+  const bool is_exaone = keys.arch() == "exaone-moe";
   const char* shared = keys.Named("n_shared_experts", "num_shared_experts");
+  if (is_exaone) shared = "num_shared_experts";
   INLAY_ASSIGN_OR_RETURN(const int64_t num_shared,
                          JsonInt(config, shared, is_v2 ? 2 : 1, 0, 64));
   INLAY_RETURN_IF_ERROR(keys.SetU32("expert_shared_count", num_shared));
+  if (is_exaone) {
+    INLAY_ASSIGN_OR_RETURN(const int64_t width,
+                           keys.Size("moe_intermediate_size"));
+    INLAY_RETURN_IF_ERROR(
+        keys.SetU32("expert_shared_feed_forward_length", num_shared * width));
+  }
   // V2's plain choice has groups in its config.json all the same.
   INLAY_ASSIGN_OR_RETURN(const std::string method,
                          JsonString(config, "topk_method", "greedy"));

@@ -95,6 +95,16 @@ DecoderSpec Described(const char* model, const char* changes,
   return spec.ok() ? *std::move(spec) : DecoderSpec();
 }
 
+// As published, where transformers' own class is spelled otherwise.
+TEST(FamilyKeysTest, NamesOfPublishedFiles) {
+  for (const auto& [model, name] :
+       {std::pair{"mpt", R"({"architectures": ["MPTForCausalLM"]})"},
+        std::pair{"exaone_moe",
+                  R"({"architectures": ["ExaoneMoEForCausalLM"]})"}}) {
+    EXPECT_FALSE(Described(model, name).layers.empty());
+  }
+}
+
 // The golden model has the published factors, which are the defaults.
 TEST(FamilyKeysTest, MiniCpm3sFactors) {
   const DecoderSpec spec =

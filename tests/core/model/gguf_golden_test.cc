@@ -55,7 +55,16 @@ TEST_P(WrittenGguf, Goldens) {
       {"phi", "phi2"},
       {"nemotron", "nemotron"},
       {"olmo", "olmo"},
-      {"stablelm", "stablelm"}};
+      {"stablelm", "stablelm"},
+      {"stablelm_12b", "stablelm"},
+      {"cohere_plus", "command-r"},
+      {"falcon", "falcon"},
+      {"falcon_40b", "falcon"},
+      {"bloom", "bloom"},
+      {"mpt", "mpt"},
+      {"gpt_bigcode", "starcoder"},
+      {"gpt_bigcode_mha", "starcoder"},
+      {"exaone_moe", "exaone-moe"}};
   const absl::Status written =
       Write(Open(GetParam(), "config.json"), kArchs.at(GetParam()));
   ASSERT_TRUE(written.ok()) << written;
@@ -83,7 +92,9 @@ INSTANTIATE_TEST_SUITE_P(
                       "lfm2", "kimi_linear", "nemotron_h", "glm4_moe_lite",
                       "lfm2_moe", "olmoe", "seed_oss", "ernie4_5",
                       "ernie4_5_moe", "ministral3", "cohere", "dots1", "arcee",
-                      "phi", "nemotron", "olmo", "stablelm"),
+                      "phi", "nemotron", "olmo", "stablelm", "stablelm_12b",
+                      "cohere_plus", "falcon", "falcon_40b", "bloom", "mpt",
+                      "gpt_bigcode", "gpt_bigcode_mha", "exaone_moe"),
     [](const auto& info) { return std::string(info.param); });
 
 // llama.cpp's names for text models of Qwen's multimodal ones, and what says
