@@ -215,15 +215,16 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "gptneox") return ReadNeox(keys, files, config);
   if (IsGgufGpt(keys.arch())) return ReadGgufGpt(files, keys, sizes, config);
   if (keys.arch() == "stablelm") return ReadStableLm(files, keys, config);
-  if (keys.arch() == "phi2" || keys.arch() == "nemotron") {
-    const bool is_phi = keys.arch() == "phi2";
+  const bool is_jais = keys.arch() == "jais2";
+  const bool is_nemotron = keys.arch() == "nemotron";
+  if (keys.arch() == "phi2" || is_jais || is_nemotron) {
     INLAY_RETURN_IF_ERROR(
         keys.CopyNumber("attention.layer_norm_epsilon",
-                        is_phi ? "layer_norm_eps" : "norm_eps", config));
+                        is_nemotron ? "norm_eps" : "layer_norm_eps", config));
   }
   if (keys.arch() == "olmo") {
-    INLAY_RETURN_IF_ERROR(
-        keys.CopyNumber("attention.clamp_kqv", "clip_qkv", config));
+    INLAY_ASSIGN_OR_RETURN(const auto clip, keys.Number("attention.clamp_kqv"));
+    if (clip.value_or(0.0) > 0.0) (*config)["clip_qkv"] = *clip;
   }
   if (keys.arch().starts_with("nemotron_h")) {
     return ReadGgufNemotron(files, keys, sizes, config);
@@ -287,13 +288,13 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     (*config)["attention_out_bias"] = has_output_bias;
   }
   if (keys.arch() == "glm4moe" || keys.arch() == "minimax-m2" ||
-      keys.arch() == "command-r") {
+      keys.arch() == "command-r" || keys.arch().starts_with("hunyuan")) {
     (*config)["use_qk_norm"] = has("blk.0.attn_q_norm.weight");
   }
   if (is_starcoder || keys.arch().starts_with("ernie4_5")) {
     (*config)["use_bias"] = has_query_bias;
   }
-  const bool is_plain = keys.arch() == "arcee" || keys.arch() == "nemotron";
+  const bool is_plain = keys.arch() == "arcee" || is_nemotron || is_jais;
   (*config)["mlp_bias"] =
       has(is_plain ? "blk.0.ffn_up.bias" : "blk.0.ffn_gate.bias");
   return absl::OkStatus();

@@ -35,6 +35,7 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"olmoe", "intermediate_size", false},
     {"ernie4_5-moe", "moe_intermediate_size", true},
     {"exaone-moe", "moe_intermediate_size", false},
+    {"hunyuan-moe", "moe_intermediate_size", true},
 };
 
 // What DeepSeek's published config.json calls it. Where files say nothing, all
@@ -162,6 +163,16 @@ absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
     Json& scaling = (*config)["rope_scaling"];
     if (!scaling.is_object()) scaling = Json{{"rope_type", "default"}};
     scaling["truncate"] = false;
+  }
+  if (keys.arch() == "hunyuan-moe") {
+    (*config)["num_experts"] = *experts;
+    (*config)["moe_topk"] = used;
+    // The shared MLP's is what this family has under that name.
+    INLAY_ASSIGN_OR_RETURN(
+        const auto shared,
+        keys.Int("expert_shared_feed_forward_length", 1, kMaxGgufSize));
+    (*config)["intermediate_size"] = shared.value_or(sizes.inner);
+    return absl::OkStatus();
   }
   const bool is_nemotron = keys.arch() == "nemotron_h_moe";
   if (keys.arch() == "glm4moe" || keys.arch() == "dots1" ||

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_join.h"
@@ -176,6 +177,39 @@ absl::Status SetErnieExperts(GgufKeyWriter& keys) {
   return keys.SetU32("expert_shared_feed_forward_length", shared * width);
 }
 
+// A number, or a list with the same one for each layer; `fallback` where it is
+// absent.
+absl::StatusOr<int64_t> OneOfLayers(const GgufKeyWriter& keys, const char* key,
+                                    int64_t fallback) {
+  const Json* value = JsonFind(keys.config(), key);
+  if (value == nullptr || !value->is_array() || value->empty()) {
+    return keys.Size(key, fallback);
+  }
+  for (const Json& other : *value) {
+    if (other != value->front()) return keys.NotSaid(key, *value);
+  }
+  return JsonInt(Json{{key, value->front()}}, key, 0, 1, kMaxGgufSize);
+}
+
+absl::Status SetHunyuanExperts(GgufKeyWriter& keys) {
+  INLAY_ASSIGN_OR_RETURN(const int64_t width, keys.Size("intermediate_size"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t shared,
+                         OneOfLayers(keys, "num_shared_expert", 1));
+  INLAY_RETURN_IF_ERROR(keys.SetU32("expert_shared_count", shared));
+  INLAY_RETURN_IF_ERROR(
+      keys.SetU32("expert_shared_feed_forward_length", shared * width));
+  for (const auto& [from, to, fallback] :
+       {std::tuple{"num_experts", "expert_count", int64_t{0}},
+        std::tuple{"moe_topk", "expert_used_count", int64_t{1}},
+        std::tuple{"moe_intermediate_size", "expert_feed_forward_length",
+                   width}}) {
+    INLAY_ASSIGN_OR_RETURN(const int64_t value,
+                           OneOfLayers(keys, from, fallback));
+    INLAY_RETURN_IF_ERROR(keys.SetU32(to, value));
+  }
+  return absl::OkStatus();
+}
+
 // Weights are not scaled.
 absl::Status SetLfm2Experts(GgufKeyWriter& keys) {
   INLAY_RETURN_IF_ERROR(keys.Expect("routed_scaling_factor", 1.0));
@@ -203,6 +237,9 @@ bool HasGgufExperts(const Json& config) {
 absl::Status SetGgufExperts(GgufKeyWriter& keys) {
   // Nemotron's pattern of layers may have none all the same.
   if (keys.arch() == "nemotron_h") return absl::OkStatus();
+  // Says 1 of its MLP.
+  if (keys.arch() == "hunyuan-dense") return absl::OkStatus();
+  if (keys.arch() == "hunyuan-moe") return SetHunyuanExperts(keys);
   const char* count = CountKey(keys.config());
   if (count == nullptr && IsMixture(keys)) {
     return absl::InvalidArgumentError(

@@ -11,6 +11,7 @@ namespace {
 
 constexpr char kEpsilon[] = "attention.layer_norm_epsilon";
 constexpr char kKvHeads[] = "attention.head_count_kv";
+constexpr char kClip[] = "attention.clamp_kqv";
 constexpr char kAlibi[] = "attention.max_alibi_bias";
 
 absl::Status ReadMpt(const GgufArchKeys& keys, const GgufSizes& sizes,
@@ -21,7 +22,7 @@ absl::Status ReadMpt(const GgufArchKeys& keys, const GgufSizes& sizes,
                         keys.Name(kKvHeads), sizes.kv_heads, sizes.heads));
   }
   INLAY_ASSIGN_OR_RETURN(const auto bias, keys.Number(kAlibi));
-  INLAY_ASSIGN_OR_RETURN(const auto clip, keys.Number("attention.clamp_kqv"));
+  INLAY_ASSIGN_OR_RETURN(const auto clip, keys.Number(kClip));
   Json attention = {{"alibi", bias.value_or(0.0) > 0.0}};
   if (bias.value_or(0.0) > 0.0) attention["alibi_bias_max"] = *bias;
   if (clip.value_or(0.0) > 0.0) attention["clip_qkv"] = *clip;
@@ -101,11 +102,14 @@ absl::Status CheckMpt(GgufKeyWriter& keys) {
       const double bias,
       JsonNumber(attention, "alibi_bias_max", 8.0, 0.0, 1e9));
   INLAY_RETURN_IF_ERROR(keys.SetF32(kAlibi, alibi ? bias : 0.0));
-  for (const char* key : {"clip_qkv", "softmax_scale"}) {
-    const Json* value = JsonFind(attention, key);
-    if (value != nullptr) return keys.NotSaid(key, *value);
+  INLAY_ASSIGN_OR_RETURN(const double clip,
+                         JsonNumber(attention, "clip_qkv", 0.0, 0.0, 1e9));
+  if (clip > 0.0) {
+    INLAY_RETURN_IF_ERROR(keys.SetF32(kClip, clip));
   }
-  return absl::OkStatus();
+  const Json* scale = JsonFind(attention, "softmax_scale");
+  return scale == nullptr ? absl::OkStatus()
+                          : keys.NotSaid("softmax_scale", *scale);
 }
 
 absl::StatusOr<int64_t> CheckedKvHeads(GgufKeyWriter& keys, int64_t heads) {

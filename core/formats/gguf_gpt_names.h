@@ -88,6 +88,22 @@ inline constexpr GgufName kStarcoder[] = {
     {"blk.#.ffn_down", "transformer.h.#.mlp.c_proj"},
 };
 
+// EXAONE 3 and 3.5, Llama's network.
+inline constexpr GgufName kExaone[] = {
+    {"token_embd", "transformer.wte"},
+    {"output_norm", "transformer.ln_f"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "transformer.h.#.ln_1"},
+    {"blk.#.attn_q", "transformer.h.#.attn.attention.q_proj"},
+    {"blk.#.attn_k", "transformer.h.#.attn.attention.k_proj"},
+    {"blk.#.attn_v", "transformer.h.#.attn.attention.v_proj"},
+    {"blk.#.attn_output", "transformer.h.#.attn.attention.out_proj"},
+    {"blk.#.ffn_norm", "transformer.h.#.ln_2"},
+    {"blk.#.ffn_gate", "transformer.h.#.mlp.c_fc_0"},
+    {"blk.#.ffn_up", "transformer.h.#.mlp.c_fc_1"},
+    {"blk.#.ffn_down", "transformer.h.#.mlp.c_proj"},
+};
+
 }  // namespace inlay::gguf_names
 
 #endif  // INLAY_CORE_FORMATS_GGUF_GPT_NAMES_H_

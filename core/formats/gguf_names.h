@@ -44,6 +44,31 @@ inline constexpr GgufName kQwen[] = {
     {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
 };
 
+inline constexpr GgufName kHunyuan[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_q_norm", "model.layers.#.self_attn.query_layernorm"},
+    {"blk.#.attn_k_norm", "model.layers.#.self_attn.key_layernorm"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    // A13B.
+    {"blk.#.ffn_gate_inp", "model.layers.#.mlp.gate.wg"},
+    {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.gate_proj"},
+    {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.up_proj"},
+    {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.down_proj"},
+    {"blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_mlp.gate_proj"},
+    {"blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_mlp.up_proj"},
+    {"blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_mlp.down_proj"},
+};
+
 // Norms of heads: all heads in one tensor, one each in the published files
 // (gguf_parts.h).
 inline constexpr GgufName kStableLm[] = {
@@ -184,6 +209,20 @@ inline constexpr GgufName kNemotron[] = {
     {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
     {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm",
      GgufLayout::kPlusOne},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+};
+
+inline constexpr GgufName kJais2[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
     {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
     {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
 };

@@ -364,8 +364,24 @@ inline Json WithUsualNames(Json config, std::string_view arch) {
                                    {"n_positions", "max_position_embeddings"},
                                    {"ffn_hidden_size", "intermediate_size"},
                                    {"n_inner", "intermediate_size"},
+                                   {"num_layers", "num_hidden_layers"},
                                    {"num_kv_heads", "num_key_value_heads"}}) {
     if (config.contains(own)) config[usual] = config[own];
+  }
+  if (arch == "exaone") config["rms_norm_eps"] = config["layer_norm_epsilon"];
+  // The larger base that Tencent's rotary scaling means.
+  if (arch.starts_with("hunyuan")) {
+    const double dim = config["head_dim"].get<double>();
+    config["rope_theta"] =
+        config["rope_theta"].get<double>() *
+        std::pow(config["rope_scaling"]["alpha"].get<double>(),
+                 dim / (dim - 2));
+    config.erase("rope_scaling");
+  }
+  if (arch == "hunyuan-moe") {
+    config["num_experts_per_tok"] = config["moe_topk"][0];
+    config["moe_intermediate_size"] = config["moe_intermediate_size"][0];
+    config["shared_expert_intermediate_size"] = config["intermediate_size"];
   }
   if (arch == "bloom" || arch == "mpt") {
     config["intermediate_size"] = 4 * config["hidden_size"].get<int64_t>();

@@ -24,9 +24,6 @@ absl::Status CheckMptSupported(const Json& json, const Json& attention) {
   if (!no_bias) return Unsupported("no_bias is false; only true");
   const Json* scale = JsonFind(json, "logit_scale");
   if (scale != nullptr) return Unsupported("logit_scale is set; only null");
-  INLAY_ASSIGN_OR_RETURN(const double clip,
-                         JsonNumber(attention, "clip_qkv", 0.0, 0.0, 1e9));
-  if (clip != 0.0) return Unsupported("attn_config.clip_qkv is set; only null");
   const Json* type = JsonFind(attention, "attn_type");
   if (type != nullptr && *type != "multihead_attention") {
     return Unsupported(
@@ -72,12 +69,14 @@ absl::StatusOr<DecoderConfig> ReadMptConfig(const Json& json) {
   return ReadDecoderConfig(named, defaults);
 }
 
-LayerSpec MptLayer(const DecoderConfig& config, int layer, float scale) {
+LayerSpec MptLayer(const DecoderConfig& config, int layer, float scale,
+                   float clip) {
   const std::string prefix = FormattedString("transformer.blocks.%d.", layer);
   const int64_t hidden = config.hidden_size;
   AttentionSpec attention = LlamaStyleAttention(config, prefix, false, false);
   attention.rope = -1;
   if (scale > 0.0f) attention.scale = scale;
+  attention.clip = clip;
   attention.qkv = {{prefix + "attn.Wqkv", 3 * hidden, hidden}};
   attention.output.name = prefix + "attn.out_proj";
   attention.alibi_slopes.resize(static_cast<size_t>(config.num_heads));
@@ -105,13 +104,16 @@ absl::StatusOr<std::unique_ptr<Model>> MakeMpt(const Json& json,
   INLAY_ASSIGN_OR_RETURN(
       const double scale,
       JsonNumber(attention, "softmax_scale", 0.0, 1e-6, 1e6));
+  INLAY_ASSIGN_OR_RETURN(const double clip,
+                         JsonNumber(attention, "clip_qkv", 0.0, 0.0, 1e9));
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config, ReadMptConfig(json));
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kLayerNoBias);
   spec.optional_prefix = "transformer.";
   spec.embedding = "transformer.wte.weight";
   spec.final_norm.name = "transformer.norm_f";
   for (int i = 0; i < config.num_layers; ++i) {
-    spec.layers.push_back(MptLayer(config, i, static_cast<float>(scale)));
+    spec.layers.push_back(MptLayer(config, i, static_cast<float>(scale),
+                                   static_cast<float>(clip)));
   }
   return BuildDecoder(spec, build);
 }

@@ -130,6 +130,7 @@ class WrittenGguf : public GgufGoldenModel {
     if (config.contains("attn_config")) {
       all->push_back(writer->SetF32(arch + ".attention.max_alibi_bias", 8.0f));
     }
+    set("clip_qkv", "attention.clamp_kqv", false);
     if (IsGgufGpt(arch)) {
       set("layer_norm_epsilon", "attention.layer_norm_epsilon", false);
     }

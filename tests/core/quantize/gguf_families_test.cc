@@ -131,7 +131,8 @@ INSTANTIATE_TEST_SUITE_P(
         "ernie4_5", "ernie4_5_moe", "granitemoe", "ministral3", "cohere",
         "dots1", "arcee", "phi", "nemotron", "olmo", "stablelm", "stablelm_12b",
         "cohere_plus", "falcon", "falcon_40b", "bloom", "mpt", "gpt_bigcode",
-        "gpt_bigcode_mha", "exaone_moe"),
+        "gpt_bigcode_mha", "exaone_moe", "exaone", "hunyuan_v1_dense",
+        "hunyuan_v1_moe", "jais2"),
     [](const auto& info) { return std::string(info.param); });
 
 // Names, shapes and values against the converter's, from its description
@@ -205,7 +206,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "ernie4_5_moe", "ministral3", "cohere", "dots1", "arcee",
                       "phi", "nemotron", "olmo", "stablelm", "stablelm_12b",
                       "cohere_plus", "falcon", "falcon_40b", "bloom", "mpt",
-                      "gpt_bigcode", "gpt_bigcode_mha", "exaone_moe"),
+                      "gpt_bigcode", "gpt_bigcode_mha", "exaone_moe", "exaone",
+                      "hunyuan_v1_dense", "hunyuan_v1_moe", "jais2"),
     [](const auto& info) { return std::string(info.param); });
 
 // --- Shapes that no golden model has.
