@@ -98,6 +98,7 @@ constexpr GgufArch kArchs[] = {
     {"mpt", "MPTForCausalLM", "mpt", gguf_names::kMpt},
     {"starcoder", "GPTBigCodeForCausalLM", "gpt_bigcode",
      gguf_names::kStarcoder},
+    {"mistral4", "Mistral4ForCausalLM", "mistral4", gguf_names::kDeepseek2},
     {"exaone", "ExaoneForCausalLM", "exaone", gguf_names::kExaone},
     {"hunyuan-dense", "HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense",
      gguf_names::kHunyuan},

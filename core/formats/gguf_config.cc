@@ -159,17 +159,12 @@ absl::Status ReadLfm2(const GgufFiles& files, const GgufArchKeys& keys,
 }
 
 // Queries scaled by their position, from attention.temperature_length tokens on
-// or from where yarn begins. Files with yarn's multiplier keep magnitudes.
-absl::Status ReadMinistral(const GgufArchKeys& keys, const GgufSizes& sizes,
-                           Json* config) {
+// or from where yarn begins.
+absl::Status ReadTemperature(const GgufArchKeys& keys, const GgufSizes& sizes,
+                             Json* config) {
+  // Without one config.json would mean the family's.
   Json& rope = (*config)["rope_scaling"];
   if (!rope.is_object()) rope = Json{{"rope_type", "default"}};
-  INLAY_ASSIGN_OR_RETURN(const auto magnitude,
-                         keys.Number("rope.scaling.yarn_log_multiplier"));
-  if (magnitude.value_or(0.0) != 0.0) {
-    rope["mscale"] = *magnitude;
-    rope["mscale_all_dim"] = *magnitude;
-  }
   INLAY_ASSIGN_OR_RETURN(const auto scale,
                          keys.Number("attention.temperature_scale"));
   if (scale.value_or(0.0) == 0.0) return absl::OkStatus();
@@ -184,6 +179,19 @@ absl::Status ReadMinistral(const GgufArchKeys& keys, const GgufSizes& sizes,
   }
   rope[kOriginal] = original;
   rope["llama_4_scaling_beta"] = *scale;
+  return absl::OkStatus();
+}
+
+// Files with yarn's multiplier keep magnitudes.
+absl::Status ReadMinistral(const GgufArchKeys& keys, const GgufSizes& sizes,
+                           Json* config) {
+  INLAY_RETURN_IF_ERROR(ReadTemperature(keys, sizes, config));
+  INLAY_ASSIGN_OR_RETURN(const auto magnitude,
+                         keys.Number("rope.scaling.yarn_log_multiplier"));
+  if (magnitude.value_or(0.0) != 0.0) {
+    (*config)["rope_scaling"]["mscale"] = *magnitude;
+    (*config)["rope_scaling"]["mscale_all_dim"] = *magnitude;
+  }
   return absl::OkStatus();
 }
 
@@ -204,6 +212,10 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "deepseek32" || keys.arch() == "glm-dsa") {
     INLAY_RETURN_IF_ERROR(ReadGgufLatent(files, keys, sizes, config));
     return ReadGgufIndexer(keys, sizes, config);
+  }
+  if (keys.arch() == "mistral4") {
+    INLAY_RETURN_IF_ERROR(ReadGgufLatent(files, keys, sizes, config));
+    return ReadTemperature(keys, sizes, config);
   }
   if (keys.arch() == "deepseek2" || keys.arch() == "minicpm3" ||
       keys.arch() == "kimi-linear") {

@@ -173,7 +173,7 @@ class ConfigWriter {
   absl::Status WriteVocabulary() {
     for (const std::string_view arch :
          {"deepseek2", "deepseek32", "glm-dsa", "kimi-linear", "lfm2",
-          "lfm2moe", "minicpm3", "falcon-h1", "exaone-moe"}) {
+          "lfm2moe", "minicpm3", "falcon-h1", "exaone-moe", "mistral4"}) {
       if (arch_.name == arch)
         return keys_.CopyCount("vocab_size", "vocab_size");
     }

@@ -35,6 +35,7 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"olmoe", "intermediate_size", false},
     {"ernie4_5-moe", "moe_intermediate_size", true},
     {"exaone-moe", "moe_intermediate_size", false},
+    {"mistral4", "moe_intermediate_size", false},
     {"hunyuan-moe", "moe_intermediate_size", true},
 };
 
@@ -178,7 +179,7 @@ absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "glm4moe" || keys.arch() == "dots1" ||
       keys.arch().starts_with("deepseek") || keys.arch() == "glm-dsa" ||
       keys.arch() == "kimi-linear" || keys.arch() == "exaone-moe" ||
-      is_nemotron) {
+      keys.arch() == "mistral4" || is_nemotron) {
     INLAY_RETURN_IF_ERROR(ReadDeepseekExperts(keys, sizes, *experts, config));
     (*config)["num_shared_experts"] = (*config)["n_shared_experts"];
     (*config)["num_experts"] = *experts;

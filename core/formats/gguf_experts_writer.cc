@@ -45,7 +45,7 @@ absl::Status CopyNeededCount(const char* from, std::string_view to,
 bool IsDeepseekStyle(const GgufKeyWriter& keys) {
   return IsOneOf(keys.arch(),
                  {"deepseek2", "deepseek32", "glm-dsa", "glm4moe", "dots1",
-                  "kimi-linear", "nemotron_h_moe", "exaone-moe"});
+                  "kimi-linear", "nemotron_h_moe", "exaone-moe", "mistral4"});
 }
 
 // Layers without experts come first, and no others are.
@@ -103,8 +103,9 @@ absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
                          JsonBool(config, normal, fallback));
   INLAY_RETURN_IF_ERROR(keys.SetBool("expert_weights_norm", normalised));
   if (!is_nemotron) {
-    INLAY_RETURN_IF_ERROR(keys.SetU32("expert_gating_func",
-                                      is_v2 ? kSoftmaxScores : kSigmoidScores));
+    const bool is_softmax = is_v2 || keys.arch() == "mistral4";
+    INLAY_RETURN_IF_ERROR(keys.SetU32(
+        "expert_gating_func", is_softmax ? kSoftmaxScores : kSigmoidScores));
   }
   // V2 scales what it does not normalise.
   if (is_v2 && normalised) return keys.SetF32("expert_weights_scale", 1.0);

@@ -391,6 +391,9 @@ inline constexpr GgufName kDeepseek2[] = {
      "model.layers.#.mlp.gate.e_score_correction_bias", GgufLayout::kWhole},
     {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.gate_proj"},
     {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.up_proj"},
+    // Of Mistral 4's published files, where gate and up are one.
+    {"blk.#.ffn_gate_up_exps", "model.layers.#.mlp.experts.gate_up_proj",
+     GgufLayout::kBareName},
     {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.down_proj"},
     {"blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_experts.gate_proj"},
     {"blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_experts.up_proj"},

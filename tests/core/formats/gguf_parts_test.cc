@@ -6,6 +6,7 @@
 
 #include <numeric>
 
+#include "core/formats/gguf_arch.h"
 #include "tests/support/memory_weights.h"
 
 namespace inlay {
@@ -215,6 +216,16 @@ TEST(GgufParts, NormsOfHeadsAndOfPartsGetTheirNames) {
   bias->Add("h.query_key_value.bias", DType::kQ8_0, {96}, bytes.data());
   EXPECT_TRUE(absl::IsInvalidArgument(
       PresentGgufParts(Json{{"model_type", "bloom"}}, bias).status()));
+}
+
+// Gate and up as one tensor, which expert_source.h takes apart.
+TEST(GgufParts, Mistral4sExpertsLieTogether) {
+  const auto arch = FindGgufArch("mistral4");
+  ASSERT_TRUE(arch.ok()) << arch.status();
+  const auto name =
+      PublishedTensorName(**arch, "blk.3.ffn_gate_up_exps.weight");
+  ASSERT_TRUE(name.has_value());
+  EXPECT_EQ(name->name, "model.layers.3.mlp.experts.gate_up_proj");
 }
 
 }  // namespace

@@ -408,7 +408,8 @@ class WrittenGguf : public GgufGoldenModel {
     for (const auto& [from, to] :
          {std::pair{"llama_4_scaling_beta", ".attention.temperature_scale"},
           {"mscale_all_dim", ".rope.scaling.yarn_log_multiplier"}}) {
-      if (arch != "mistral3") break;
+      const bool is_temperature = from == std::string("llama_4_scaling_beta");
+      if (arch != "mistral3" && !(is_temperature && arch == "mistral4")) break;
       all->push_back(writer->SetF32(arch + to, scaling[from].get<float>()));
     }
     all->push_back(writer->SetString(arch + ".rope.scaling.type", type));

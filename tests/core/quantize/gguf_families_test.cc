@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(
         "dots1", "arcee", "phi", "nemotron", "olmo", "stablelm", "stablelm_12b",
         "cohere_plus", "falcon", "falcon_40b", "bloom", "mpt", "gpt_bigcode",
         "gpt_bigcode_mha", "exaone_moe", "exaone", "hunyuan_v1_dense",
-        "hunyuan_v1_moe", "jais2"),
+        "hunyuan_v1_moe", "jais2", "mistral4"),
     [](const auto& info) { return std::string(info.param); });
 
 // Names, shapes and values against the converter's, from its description
@@ -196,18 +196,17 @@ TEST_P(ConverterTensors, AreWritten) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, ConverterTensors,
-    ::testing::Values("mixtral", "qwen3_moe", "gpt_oss", "glm4_moe",
-                      "minimax_m2", "deepseek_v2", "deepseek_v3",
-                      "deepseek_v32", "glm_moe_dsa", "qwen3_next",
-                      "qwen3_5_text", "qwen3_5_moe_text", "gemma4_text",
-                      "gemma4_moe_text", "lfm2", "mamba2", "nemotron_h",
-                      "kimi_linear", "gpt_neox", "olmo3", "glm4_moe_lite",
-                      "lfm2_moe", "olmoe", "seed_oss", "ernie4_5",
-                      "ernie4_5_moe", "ministral3", "cohere", "dots1", "arcee",
-                      "phi", "nemotron", "olmo", "stablelm", "stablelm_12b",
-                      "cohere_plus", "falcon", "falcon_40b", "bloom", "mpt",
-                      "gpt_bigcode", "gpt_bigcode_mha", "exaone_moe", "exaone",
-                      "hunyuan_v1_dense", "hunyuan_v1_moe", "jais2"),
+    ::testing::Values(
+        "mixtral", "qwen3_moe", "gpt_oss", "glm4_moe", "minimax_m2",
+        "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa",
+        "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "gemma4_text",
+        "gemma4_moe_text", "lfm2", "mamba2", "nemotron_h", "kimi_linear",
+        "gpt_neox", "olmo3", "glm4_moe_lite", "lfm2_moe", "olmoe", "seed_oss",
+        "ernie4_5", "ernie4_5_moe", "ministral3", "cohere", "dots1", "arcee",
+        "phi", "nemotron", "olmo", "stablelm", "stablelm_12b", "cohere_plus",
+        "falcon", "falcon_40b", "bloom", "mpt", "gpt_bigcode",
+        "gpt_bigcode_mha", "exaone_moe", "exaone", "hunyuan_v1_dense",
+        "hunyuan_v1_moe", "jais2", "mistral4"),
     [](const auto& info) { return std::string(info.param); });
 
 // --- Shapes that no golden model has.
