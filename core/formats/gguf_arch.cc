@@ -1,6 +1,7 @@
 #include "core/formats/gguf_arch.h"
 
 #include "core/formats/describe.h"
+#include "core/formats/gguf_gpt_names.h"
 #include "core/formats/gguf_names.h"
 #include "core/formats/gguf_recurrent_names.h"
 #include "memory/formatted_string.h"
@@ -90,7 +91,24 @@ constexpr GgufArch kArchs[] = {
     {"phi2", "PhiForCausalLM", "phi", gguf_names::kPhi2},
     {"nemotron", "NemotronForCausalLM", "nemotron", gguf_names::kNemotron},
     {"olmo", "OlmoForCausalLM", "olmo", gguf_names::kLlama},
-    {"stablelm", "StableLmForCausalLM", "stablelm", gguf_names::kQwen},
+    {"stablelm", "StableLmForCausalLM", "stablelm", gguf_names::kStableLm},
+    {"falcon", "FalconForCausalLM", "falcon", gguf_names::kFalcon},
+    {"bloom", "BloomForCausalLM", "bloom", gguf_names::kBloom},
+    {"mpt", "MptForCausalLM", "mpt", gguf_names::kMpt},
+    {"mpt", "MPTForCausalLM", "mpt", gguf_names::kMpt},
+    {"starcoder", "GPTBigCodeForCausalLM", "gpt_bigcode",
+     gguf_names::kStarcoder},
+    {"mistral4", "Mistral4ForCausalLM", "mistral4", gguf_names::kDeepseek2},
+    {"exaone", "ExaoneForCausalLM", "exaone", gguf_names::kExaone},
+    {"hunyuan-dense", "HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense",
+     gguf_names::kHunyuan},
+    {"hunyuan-moe", "HunYuanMoEV1ForCausalLM", "hunyuan_v1_moe",
+     gguf_names::kHunyuan},
+    {"jais2", "Jais2ForCausalLM", "jais2", gguf_names::kJais2},
+    {"exaone-moe", "ExaoneMoeForCausalLM", "exaone_moe",
+     gguf_names::kExaoneMoe},
+    {"exaone-moe", "ExaoneMoEForCausalLM", "exaone_moe",
+     gguf_names::kExaoneMoe},
 };
 
 // The number that stands in `text` where `pattern` has its '#'; empty for a
@@ -200,6 +218,13 @@ absl::StatusOr<const GgufArch*> FindGgufArchOf(const Json& config) {
       FormattedString("the architecture %s has no GGUF name, allowed: "
                       "%sMistralForCausalLM",
                       Quoted(name), known));
+}
+
+std::string_view GgufJoinedQkv(std::string_view model_type) {
+  if (model_type == "gpt_neox") return "qkv_proj";
+  if (model_type == "gpt_bigcode") return "c_attn";
+  const bool is_other = model_type == "bloom" || model_type == "falcon";
+  return is_other ? "query_key_value" : std::string_view();
 }
 
 std::string NemotronPattern(const Json& config) {

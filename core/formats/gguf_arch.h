@@ -62,6 +62,11 @@ absl::StatusOr<const GgufArch*> FindGgufArchOf(const Json& config);
 // (MLP). Empty where config.json does not say.
 std::string NemotronPattern(const Json& config);
 
+// The matrix whose rows are those of q, k and v one after another, where the
+// published one has them head by head, or the model takes them apart; empty:
+// there is none.
+std::string_view GgufJoinedQkv(std::string_view model_type);
+
 struct TensorName {
   std::string name;
   GgufLayout layout = GgufLayout::kSame;

@@ -9,6 +9,7 @@
 #include "core/formats/gguf_arch_keys.h"
 #include "core/formats/gguf_experts.h"
 #include "core/formats/gguf_gemma.h"
+#include "core/formats/gguf_gpt.h"
 #include "core/formats/gguf_latent.h"
 #include "core/formats/gguf_linear.h"
 #include "core/formats/gguf_rotary.h"
@@ -119,11 +120,7 @@ absl::Status ReadStableLm(const GgufFiles& files, const GgufArchKeys& keys,
   const auto has = [&](std::string_view tensor) {
     return files.FindTensor(tensor) != nullptr;
   };
-  if (has("blk.0.attn_q_norm.weight")) {
-    return absl::UnimplementedError(
-        "tensor \"blk.0.attn_q_norm.weight\": norms of heads, allowed in a "
-        "GGUF file of \"stablelm\": none");
-  }
+  (*config)["qk_layernorm"] = has("blk.0.attn_q_norm.weight");
   (*config)["use_parallel_residual"] = !has("blk.0.ffn_norm.weight");
   (*config)["use_qkv_bias"] = has("blk.0.attn_q.bias");
   return keys.CopyNumber("attention.layer_norm_epsilon", "layer_norm_eps",
@@ -162,17 +159,12 @@ absl::Status ReadLfm2(const GgufFiles& files, const GgufArchKeys& keys,
 }
 
 // Queries scaled by their position, from attention.temperature_length tokens on
-// or from where yarn begins. Files with yarn's multiplier keep magnitudes.
-absl::Status ReadMinistral(const GgufArchKeys& keys, const GgufSizes& sizes,
-                           Json* config) {
+// or from where yarn begins.
+absl::Status ReadTemperature(const GgufArchKeys& keys, const GgufSizes& sizes,
+                             Json* config) {
+  // Without one config.json would mean the family's.
   Json& rope = (*config)["rope_scaling"];
   if (!rope.is_object()) rope = Json{{"rope_type", "default"}};
-  INLAY_ASSIGN_OR_RETURN(const auto magnitude,
-                         keys.Number("rope.scaling.yarn_log_multiplier"));
-  if (magnitude.value_or(0.0) != 0.0) {
-    rope["mscale"] = *magnitude;
-    rope["mscale_all_dim"] = *magnitude;
-  }
   INLAY_ASSIGN_OR_RETURN(const auto scale,
                          keys.Number("attention.temperature_scale"));
   if (scale.value_or(0.0) == 0.0) return absl::OkStatus();
@@ -187,6 +179,19 @@ absl::Status ReadMinistral(const GgufArchKeys& keys, const GgufSizes& sizes,
   }
   rope[kOriginal] = original;
   rope["llama_4_scaling_beta"] = *scale;
+  return absl::OkStatus();
+}
+
+// Files with yarn's multiplier keep magnitudes.
+absl::Status ReadMinistral(const GgufArchKeys& keys, const GgufSizes& sizes,
+                           Json* config) {
+  INLAY_RETURN_IF_ERROR(ReadTemperature(keys, sizes, config));
+  INLAY_ASSIGN_OR_RETURN(const auto magnitude,
+                         keys.Number("rope.scaling.yarn_log_multiplier"));
+  if (magnitude.value_or(0.0) != 0.0) {
+    (*config)["rope_scaling"]["mscale"] = *magnitude;
+    (*config)["rope_scaling"]["mscale_all_dim"] = *magnitude;
+  }
   return absl::OkStatus();
 }
 
@@ -208,6 +213,10 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     INLAY_RETURN_IF_ERROR(ReadGgufLatent(files, keys, sizes, config));
     return ReadGgufIndexer(keys, sizes, config);
   }
+  if (keys.arch() == "mistral4") {
+    INLAY_RETURN_IF_ERROR(ReadGgufLatent(files, keys, sizes, config));
+    return ReadTemperature(keys, sizes, config);
+  }
   if (keys.arch() == "deepseek2" || keys.arch() == "minicpm3" ||
       keys.arch() == "kimi-linear") {
     INLAY_RETURN_IF_ERROR(ReadGgufLatent(files, keys, sizes, config));
@@ -216,16 +225,18 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
                : absl::OkStatus();
   }
   if (keys.arch() == "gptneox") return ReadNeox(keys, files, config);
+  if (IsGgufGpt(keys.arch())) return ReadGgufGpt(files, keys, sizes, config);
   if (keys.arch() == "stablelm") return ReadStableLm(files, keys, config);
-  if (keys.arch() == "phi2" || keys.arch() == "nemotron") {
-    const bool is_phi = keys.arch() == "phi2";
+  const bool is_jais = keys.arch() == "jais2";
+  const bool is_nemotron = keys.arch() == "nemotron";
+  if (keys.arch() == "phi2" || is_jais || is_nemotron) {
     INLAY_RETURN_IF_ERROR(
         keys.CopyNumber("attention.layer_norm_epsilon",
-                        is_phi ? "layer_norm_eps" : "norm_eps", config));
+                        is_nemotron ? "norm_eps" : "layer_norm_eps", config));
   }
   if (keys.arch() == "olmo") {
-    INLAY_RETURN_IF_ERROR(
-        keys.CopyNumber("attention.clamp_kqv", "clip_qkv", config));
+    INLAY_ASSIGN_OR_RETURN(const auto clip, keys.Number("attention.clamp_kqv"));
+    if (clip.value_or(0.0) > 0.0) (*config)["clip_qkv"] = *clip;
   }
   if (keys.arch().starts_with("nemotron_h")) {
     return ReadGgufNemotron(files, keys, sizes, config);
@@ -262,8 +273,13 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   }
   // No file says where dots1 has windows.
   if (keys.arch() == "dots1") (*config)["sliding_window"] = Json();
-  if (is_starcoder || keys.arch() == "cohere2" || keys.arch() == "exaone4") {
+  const bool is_exaone = keys.arch().starts_with("exaone");
+  if (is_starcoder || keys.arch() == "cohere2" || is_exaone) {
     (*config)["sliding_window"] = window.has_value() ? Json(*window) : Json();
+    // K-EXAONE's files have one even where they do not say.
+    if (keys.arch() == "exaone-moe") {
+      (*config)["sliding_window"] = window.value_or(128);
+    }
     INLAY_RETURN_IF_ERROR(ReadGgufPattern(keys, sizes.layers, false, config));
   }
   if (keys.arch() == "llama" && window.has_value()) {
@@ -284,13 +300,13 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     (*config)["attention_out_bias"] = has_output_bias;
   }
   if (keys.arch() == "glm4moe" || keys.arch() == "minimax-m2" ||
-      keys.arch() == "command-r") {
+      keys.arch() == "command-r" || keys.arch().starts_with("hunyuan")) {
     (*config)["use_qk_norm"] = has("blk.0.attn_q_norm.weight");
   }
   if (is_starcoder || keys.arch().starts_with("ernie4_5")) {
     (*config)["use_bias"] = has_query_bias;
   }
-  const bool is_plain = keys.arch() == "arcee" || keys.arch() == "nemotron";
+  const bool is_plain = keys.arch() == "arcee" || is_nemotron || is_jais;
   (*config)["mlp_bias"] =
       has(is_plain ? "blk.0.ffn_up.bias" : "blk.0.ffn_gate.bias");
   return absl::OkStatus();

@@ -6,76 +6,20 @@
 #include <vector>
 
 #include "core/formats/gguf_experts_writer.h"
+#include "core/formats/gguf_family_defaults.h"
 #include "core/formats/gguf_gemma_writer.h"
+#include "core/formats/gguf_gpt.h"
 #include "core/formats/gguf_key_writer.h"
 #include "core/formats/gguf_latent_writer.h"
 #include "core/formats/gguf_linear_writer.h"
 #include "core/formats/gguf_rope_writer.h"
 #include "core/formats/gguf_sizes.h"
+#include "core/formats/ntk_alpha.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
 namespace {
-
-// What families assume where config.json is silent; a width of 0: what heads
-// share of the residual stream.
-struct FamilyDefaults {
-  std::string_view model_type;
-  int64_t head_dim = 0;
-  double theta = 10000.0;
-  double partial = 1.0;
-  double epsilon = 1e-6;
-};
-constexpr FamilyDefaults kFamilyDefaults[] = {
-    {"gemma", 256},
-    {"gemma2", 256},
-    {"gemma3_text", 256, 1e6},
-    {"qwen3", 128},
-    {"glm4", 128, 1e4, 0.5, 1.5625e-7},
-    {"smollm3", 0, 2e6},
-    {"phi3", 0, 1e4, 1.0, 1e-5},
-    {"olmo2", 0, 1e4, 1.0, 1e-5},
-    {"olmo3", 0, 1e4, 1.0, 1e-5},
-    {"exaone4", 0, 1e4, 1.0, 1e-5},
-    {"starcoder2", 0, 1e4, 1.0, 1e-5},
-    {"cohere2", 0, 1e4, 1.0, 1e-5},
-    {"mixtral", 0, 1e6, 1.0, 1e-5},
-    {"gpt_oss", 64, 150000.0, 1.0, 1e-5},
-    {"glm4_moe", 128, 1e4, 0.5, 1e-5},
-    {"minimax_m2", 128, 5e6},
-    {"llama4_text", 128, 5e5, 1.0, 1e-5},
-    {"qwen3_next", 256, 1e4, 0.25},
-    {"qwen3_5_text", 256, 1e4, 0.25},
-    {"qwen3_5_moe_text", 256, 1e4, 0.25},
-    {"lfm2", 0, 1e6, 1.0, 1e-5},
-    {"falcon_h1", 0, 1e4, 1.0, 1e-5},
-    {"nemotron_h", 128, 1e4, 1.0, 1e-5},
-    {"kimi_linear", 0, 1e4, 1.0, 1e-5},
-    {"glm_moe_dsa", 0, 1e4, 1.0, 1e-5},
-    {"gpt_neox", 0, 1e4, 0.25, 1e-5},
-    {"glm4_moe_lite", 0, 1e4, 1.0, 1e-5},
-    {"minicpm3", 0, 1e4, 1.0, 1e-5},
-    {"ministral3", 128, 1e6, 1.0, 1e-5},
-    {"cohere", 0, 5e5, 1.0, 1e-5},
-    {"lfm2_moe", 0, 1e6, 1.0, 1e-5},
-    {"olmoe", 0, 1e4, 1.0, 1e-5},
-    {"seed_oss", 128},
-    {"ernie4_5", 128, 5e5, 1.0, 1e-5},
-    {"ernie4_5_moe", 0, 5e5, 1.0, 1e-5},
-    {"arcee", 0, 1e4, 1.0, 1e-5},
-    {"phi", 0, 1e4, 0.5, 1e-5},
-    {"nemotron", 0, 1e4, 0.5, 1e-5},
-    {"olmo", 0, 1e4, 1.0, 1e-5},
-    {"stablelm", 0, 1e4, 0.25, 1e-5},
-};
-
-FamilyDefaults DefaultsOf(std::string_view model_type) {
-  for (const FamilyDefaults& row : kFamilyDefaults) {
-    if (row.model_type == model_type) return row;
-  }
-  return {model_type};
-}
 
 bool IsList(const Json* value) { return value != nullptr && value->is_array(); }
 
@@ -86,7 +30,7 @@ class ConfigWriter {
       : config_(config),
         arch_(arch),
         shape_of_(shape_of),
-        defaults_(DefaultsOf(arch.model_type)),
+        defaults_(GgufDefaultsOf(arch.model_type)),
         keys_(config, arch, writer) {}
 
   absl::StatusOr<GgufConfigTensors> Write() {
@@ -96,6 +40,8 @@ class ConfigWriter {
       INLAY_RETURN_IF_ERROR(WriteGpt2());
     } else if (arch_.name == "mamba2") {
       INLAY_RETURN_IF_ERROR(SetGgufMamba2(keys_));
+    } else if (IsGgufGpt(arch_.name)) {
+      INLAY_RETURN_IF_ERROR(SetGgufGpt(keys_, &tensors_));
     } else if (arch_.name == "gemma4") {
       INLAY_RETURN_IF_ERROR(SetGgufGemma4(keys_, &tensors_));
     } else {
@@ -141,7 +87,8 @@ class ConfigWriter {
     const bool all = (arch_.model_type == "llama" && !IsMistral()) ||
                      arch_.name == "phi3" || arch_.name == "gptneox" ||
                      arch_.name == "olmoe" || arch_.name == "granitemoe" ||
-                     arch_.name == "command-r";
+                     arch_.name == "command-r" || arch_.name == "jais2" ||
+                     arch_.name.starts_with("hunyuan");
     return all ? tensors_.heads.query : 0;
   }
 
@@ -193,7 +140,11 @@ class ConfigWriter {
       INLAY_ASSIGN_OR_RETURN(shape.partial,
                              JsonNumber(config_, "rotary_pct", 0.25, 0.0, 1.0));
     }
-    return SetGgufRope(config_, std::string(arch_.name), shape, &keys_.writer(),
+    INLAY_ASSIGN_OR_RETURN(const Json config,
+                           arch_.name.starts_with("hunyuan")
+                               ? WithoutNtkAlpha(config_, head_dim_)
+                               : config_);
+    return SetGgufRope(config, std::string(arch_.name), shape, &keys_.writer(),
                        &tensors_);
   }
 
@@ -222,7 +173,7 @@ class ConfigWriter {
   absl::Status WriteVocabulary() {
     for (const std::string_view arch :
          {"deepseek2", "deepseek32", "glm-dsa", "kimi-linear", "lfm2",
-          "lfm2moe", "minicpm3", "falcon-h1"}) {
+          "lfm2moe", "minicpm3", "falcon-h1", "exaone-moe", "mistral4"}) {
       if (arch_.name == arch)
         return keys_.CopyCount("vocab_size", "vocab_size");
     }
@@ -260,7 +211,7 @@ class ConfigWriter {
     if (arch_.name == "starcoder2") from = "norm_epsilon";
     if (arch_.name == "cohere2" || arch_.name == "command-r" ||
         arch_.name == "gptneox" || arch_.name == "phi2" ||
-        arch_.name == "stablelm") {
+        arch_.name == "stablelm" || arch_.name == "jais2") {
       from = "layer_norm_eps";
     }
     const bool is_lfm2 = arch_.name.starts_with("lfm2");
@@ -286,7 +237,8 @@ class ConfigWriter {
       return WriteWindow(0);
     }
     if (arch_.name == "gptneox") return WriteNeox();
-    if (arch_.name == "arcee" || arch_.name == "nemotron") {
+    if (arch_.name == "arcee" || arch_.name == "nemotron" ||
+        arch_.name == "jais2") {
       return keys_.CheckActivation("hidden_act", {"relu2"});
     }
     if (arch_.name == "phi2") {
@@ -315,27 +267,36 @@ class ConfigWriter {
     if (arch_.name == "mistral3") return WriteMinistral();
     if (arch_.name == "dots1") return keys_.Expect("sliding_window", Json());
     if (arch_.name == "command-r") {
-      INLAY_RETURN_IF_ERROR(keys_.Expect("use_qk_norm", false));
       return keys_.CopyNumber("logit_scale", "logit_scale", 0.0625);
     }
     if (arch_.name == "stablelm") {
-      INLAY_RETURN_IF_ERROR(keys_.Expect("qk_layernorm", false));
       INLAY_ASSIGN_OR_RETURN(const bool parallel,
                              JsonBool(config_, "use_parallel_residual", false));
       return keys_.SetBool("use_parallel_residual", parallel);
     }
     if (arch_.name == "olmo") {
+      if (keys_.Has("clip_qkv")) {
+        INLAY_RETURN_IF_ERROR(
+            keys_.CopyNumber("clip_qkv", "attention.clamp_kqv", 0.0));
+      }
+      return keys_.Expect("attention_bias", false);
+    }
+    if (arch_.name == "olmoe") {
       INLAY_RETURN_IF_ERROR(keys_.Expect("clip_qkv", Json()));
       return keys_.Expect("attention_bias", false);
     }
-    if (arch_.name == "olmoe") return keys_.Expect("attention_bias", false);
-    if (arch_.name == "cohere2" || arch_.name == "exaone4") {
+    if (arch_.name == "ernie4_5-moe") return keys_.Expect("use_bias", false);
+    if (arch_.name == "cohere2" || arch_.name.starts_with("exaone")) {
       if (arch_.name == "cohere2") {
         INLAY_RETURN_IF_ERROR(
             keys_.CopyNumber("logit_scale", "logit_scale", 0.0625));
       }
+      const bool is_full = keys_.IsNull("sliding_window");
+      if (is_full && arch_.name == "exaone-moe") {
+        return keys_.NotSaid("sliding_window", Json());
+      }
       INLAY_RETURN_IF_ERROR(WriteWindow(4096));
-      return keys_.IsNull("sliding_window") ? absl::OkStatus() : WritePattern();
+      return is_full ? absl::OkStatus() : WritePattern();
     }
     if (arch_.name.starts_with("qwen")) {
       return keys_.Expect("use_sliding_window", false);
@@ -557,7 +518,7 @@ class ConfigWriter {
   const Json& config_;
   const GgufArch& arch_;
   const GgufShapeOf& shape_of_;
-  const FamilyDefaults defaults_;
+  const GgufFamilyDefaults defaults_;
   GgufKeyWriter keys_;
   int64_t head_dim_ = 0;  // of attention; 0 where it is latent
   GgufConfigTensors tensors_;
@@ -569,7 +530,18 @@ absl::StatusOr<GgufConfigTensors> SetGgufConfig(const Json& config,
                                                 const GgufArch& arch,
                                                 const GgufShapeOf& shape_of,
                                                 GgufWriter* writer) {
-  return ConfigWriter(config, arch, shape_of, writer).Write();
+  if (arch.name != "exaone") {
+    return ConfigWriter(config, arch, shape_of, writer).Write();
+  }
+  Json usual = config;
+  for (const auto& [own, name] :
+       {std::pair{"num_layers", "num_hidden_layers"},
+        std::pair{"layer_norm_epsilon", "rms_norm_eps"},
+        std::pair{"activation_function", "hidden_act"}}) {
+    const Json* value = JsonFind(config, own);
+    if (value != nullptr) usual[name] = *value;
+  }
+  return ConfigWriter(usual, arch, shape_of, writer).Write();
 }
 
 }  // namespace inlay

@@ -34,6 +34,9 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"lfm2moe", "moe_intermediate_size", true},
     {"olmoe", "intermediate_size", false},
     {"ernie4_5-moe", "moe_intermediate_size", true},
+    {"exaone-moe", "moe_intermediate_size", false},
+    {"mistral4", "moe_intermediate_size", false},
+    {"hunyuan-moe", "moe_intermediate_size", true},
 };
 
 // What DeepSeek's published config.json calls it. Where files say nothing, all
@@ -162,11 +165,24 @@ absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
     if (!scaling.is_object()) scaling = Json{{"rope_type", "default"}};
     scaling["truncate"] = false;
   }
+  if (keys.arch() == "hunyuan-moe") {
+    (*config)["num_experts"] = *experts;
+    (*config)["moe_topk"] = used;
+    // The shared MLP's is what this family has under that name.
+    INLAY_ASSIGN_OR_RETURN(
+        const auto shared,
+        keys.Int("expert_shared_feed_forward_length", 1, kMaxGgufSize));
+    (*config)["intermediate_size"] = shared.value_or(sizes.inner);
+    return absl::OkStatus();
+  }
   const bool is_nemotron = keys.arch() == "nemotron_h_moe";
   if (keys.arch() == "glm4moe" || keys.arch() == "dots1" ||
       keys.arch().starts_with("deepseek") || keys.arch() == "glm-dsa" ||
-      keys.arch() == "kimi-linear" || is_nemotron) {
+      keys.arch() == "kimi-linear" || keys.arch() == "exaone-moe" ||
+      keys.arch() == "mistral4" || is_nemotron) {
     INLAY_RETURN_IF_ERROR(ReadDeepseekExperts(keys, sizes, *experts, config));
+    (*config)["num_shared_experts"] = (*config)["n_shared_experts"];
+    (*config)["num_experts"] = *experts;
     if (!is_nemotron) return absl::OkStatus();
   }
   if (keys.arch() == "lfm2moe") {

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_join.h"
@@ -42,8 +43,9 @@ absl::Status CopyNeededCount(const char* from, std::string_view to,
 }
 
 bool IsDeepseekStyle(const GgufKeyWriter& keys) {
-  return IsOneOf(keys.arch(), {"deepseek2", "deepseek32", "glm-dsa", "glm4moe",
-                               "dots1", "kimi-linear", "nemotron_h_moe"});
+  return IsOneOf(keys.arch(),
+                 {"deepseek2", "deepseek32", "glm-dsa", "glm4moe", "dots1",
+                  "kimi-linear", "nemotron_h_moe", "exaone-moe", "mistral4"});
 }
 
 // Layers without experts come first, and no others are.
@@ -71,10 +73,18 @@ absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
   const bool is_nemotron = keys.arch() == "nemotron_h_moe";
   const bool is_v2 = keys.model_type() == "deepseek_v2";
   if (!is_nemotron) INLAY_RETURN_IF_ERROR(SetLeadingLayers(keys));
+  const bool is_exaone = keys.arch() == "exaone-moe";
   const char* shared = keys.Named("n_shared_experts", "num_shared_experts");
+  if (is_exaone) shared = "num_shared_experts";
   INLAY_ASSIGN_OR_RETURN(const int64_t num_shared,
                          JsonInt(config, shared, is_v2 ? 2 : 1, 0, 64));
   INLAY_RETURN_IF_ERROR(keys.SetU32("expert_shared_count", num_shared));
+  if (is_exaone) {
+    INLAY_ASSIGN_OR_RETURN(const int64_t width,
+                           keys.Size("moe_intermediate_size"));
+    INLAY_RETURN_IF_ERROR(
+        keys.SetU32("expert_shared_feed_forward_length", num_shared * width));
+  }
   // V2's plain choice has groups in its config.json all the same.
   INLAY_ASSIGN_OR_RETURN(const std::string method,
                          JsonString(config, "topk_method", "greedy"));
@@ -93,8 +103,9 @@ absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
                          JsonBool(config, normal, fallback));
   INLAY_RETURN_IF_ERROR(keys.SetBool("expert_weights_norm", normalised));
   if (!is_nemotron) {
-    INLAY_RETURN_IF_ERROR(keys.SetU32("expert_gating_func",
-                                      is_v2 ? kSoftmaxScores : kSigmoidScores));
+    const bool is_softmax = is_v2 || keys.arch() == "mistral4";
+    INLAY_RETURN_IF_ERROR(keys.SetU32(
+        "expert_gating_func", is_softmax ? kSoftmaxScores : kSigmoidScores));
   }
   // V2 scales what it does not normalise.
   if (is_v2 && normalised) return keys.SetF32("expert_weights_scale", 1.0);
@@ -167,6 +178,39 @@ absl::Status SetErnieExperts(GgufKeyWriter& keys) {
   return keys.SetU32("expert_shared_feed_forward_length", shared * width);
 }
 
+// A number, or a list with the same one for each layer; `fallback` where it is
+// absent.
+absl::StatusOr<int64_t> OneOfLayers(const GgufKeyWriter& keys, const char* key,
+                                    int64_t fallback) {
+  const Json* value = JsonFind(keys.config(), key);
+  if (value == nullptr || !value->is_array() || value->empty()) {
+    return keys.Size(key, fallback);
+  }
+  for (const Json& other : *value) {
+    if (other != value->front()) return keys.NotSaid(key, *value);
+  }
+  return JsonInt(Json{{key, value->front()}}, key, 0, 1, kMaxGgufSize);
+}
+
+absl::Status SetHunyuanExperts(GgufKeyWriter& keys) {
+  INLAY_ASSIGN_OR_RETURN(const int64_t width, keys.Size("intermediate_size"));
+  INLAY_ASSIGN_OR_RETURN(const int64_t shared,
+                         OneOfLayers(keys, "num_shared_expert", 1));
+  INLAY_RETURN_IF_ERROR(keys.SetU32("expert_shared_count", shared));
+  INLAY_RETURN_IF_ERROR(
+      keys.SetU32("expert_shared_feed_forward_length", shared * width));
+  for (const auto& [from, to, fallback] :
+       {std::tuple{"num_experts", "expert_count", int64_t{0}},
+        std::tuple{"moe_topk", "expert_used_count", int64_t{1}},
+        std::tuple{"moe_intermediate_size", "expert_feed_forward_length",
+                   width}}) {
+    INLAY_ASSIGN_OR_RETURN(const int64_t value,
+                           OneOfLayers(keys, from, fallback));
+    INLAY_RETURN_IF_ERROR(keys.SetU32(to, value));
+  }
+  return absl::OkStatus();
+}
+
 // Weights are not scaled.
 absl::Status SetLfm2Experts(GgufKeyWriter& keys) {
   INLAY_RETURN_IF_ERROR(keys.Expect("routed_scaling_factor", 1.0));
@@ -194,6 +238,9 @@ bool HasGgufExperts(const Json& config) {
 absl::Status SetGgufExperts(GgufKeyWriter& keys) {
   // Nemotron's pattern of layers may have none all the same.
   if (keys.arch() == "nemotron_h") return absl::OkStatus();
+  // Says 1 of its MLP.
+  if (keys.arch() == "hunyuan-dense") return absl::OkStatus();
+  if (keys.arch() == "hunyuan-moe") return SetHunyuanExperts(keys);
   const char* count = CountKey(keys.config());
   if (count == nullptr && IsMixture(keys)) {
     return absl::InvalidArgumentError(

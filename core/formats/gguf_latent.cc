@@ -54,6 +54,12 @@ absl::Status ReadRouting(const GgufFiles& files, const GgufArchKeys& keys,
         FormattedString("%s is %d, allowed: %d (softmax), %d (sigmoid)",
                         keys.Name(kGating), score, kSoftmax, kSigmoid));
   }
+  if (keys.arch() == "mistral4") {
+    return score == kSoftmax ? absl::OkStatus()
+                             : absl::UnimplementedError(FormattedString(
+                                   "%s is %d, allowed: %d (softmax)",
+                                   keys.Name(kGating), score, kSoftmax));
+  }
   if (score == kSoftmax) {
     INLAY_ASSIGN_OR_RETURN(const auto groups,
                            keys.Int("expert_group_count", 0, kMaxGgufSize));
@@ -104,10 +110,10 @@ absl::Status ReadGgufLatent(const GgufFiles& files, const GgufArchKeys& keys,
   config->erase("head_dim");
   config->erase("partial_rotary_factor");
   if (keys.arch() == "minicpm3") return absl::OkStatus();
-  // Mistral's.
+  // Mistral 4's, and those of Mistral Large 3, which say "deepseek2".
   constexpr char kTemperature[] = "attention.temperature_scale";
   INLAY_ASSIGN_OR_RETURN(const auto temperature, keys.Number(kTemperature));
-  if (temperature.value_or(0.0) != 0.0) {
+  if (temperature.value_or(0.0) != 0.0 && keys.arch() != "mistral4") {
     return absl::UnimplementedError(FormattedString(
         "%s is %g, allowed: 0", keys.Name(kTemperature), *temperature));
   }

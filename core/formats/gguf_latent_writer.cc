@@ -51,6 +51,17 @@ absl::StatusOr<int64_t> ValueSize(const GgufKeyWriter& keys) {
   return std::max<int64_t>(hidden / heads, 1);
 }
 
+// Queries are scaled by their position.
+absl::Status SetTemperature(GgufKeyWriter& keys) {
+  const Json* rope = JsonFind(keys.config(), "rope_parameters");
+  if (rope == nullptr) rope = JsonFind(keys.config(), "rope_scaling");
+  if (rope == nullptr) return keys.Size("rope_parameters").status();
+  INLAY_ASSIGN_OR_RETURN(
+      const double beta,
+      JsonNumber(*rope, "llama_4_scaling_beta", 0.0, -1e6, 1e6));
+  return keys.SetF32("attention.temperature_scale", beta);
+}
+
 }  // namespace
 
 absl::Status SetGgufLatent(GgufKeyWriter& keys, int64_t positions,
@@ -87,6 +98,9 @@ absl::Status SetGgufLatent(GgufKeyWriter& keys, int64_t positions,
         std::pair{"attention.key_length_mla", key + rope},
         std::pair{"attention.value_length_mla", value}}) {
     INLAY_RETURN_IF_ERROR(keys.SetU32(name, size));
+  }
+  if (keys.arch() == "mistral4") {
+    INLAY_RETURN_IF_ERROR(SetTemperature(keys));
   }
   GgufRopeShape shape{rope, positions};
   shape.is_latent = true;

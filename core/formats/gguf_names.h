@@ -44,6 +44,50 @@ inline constexpr GgufName kQwen[] = {
     {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
 };
 
+inline constexpr GgufName kHunyuan[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_q_norm", "model.layers.#.self_attn.query_layernorm"},
+    {"blk.#.attn_k_norm", "model.layers.#.self_attn.key_layernorm"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    // A13B.
+    {"blk.#.ffn_gate_inp", "model.layers.#.mlp.gate.wg"},
+    {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.gate_proj"},
+    {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.up_proj"},
+    {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.down_proj"},
+    {"blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_mlp.gate_proj"},
+    {"blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_mlp.up_proj"},
+    {"blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_mlp.down_proj"},
+};
+
+// Norms of heads: all heads in one tensor, one each in the published files
+// (gguf_parts.h).
+inline constexpr GgufName kStableLm[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_layernorm.norms"},
+    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_layernorm.norms"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+};
+
 inline constexpr GgufName kQwenMoe[] = {
     {"token_embd", "model.embed_tokens"},
     {"output_norm", "model.norm"},
@@ -169,18 +213,18 @@ inline constexpr GgufName kNemotron[] = {
     {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
 };
 
-inline constexpr GgufName kGpt2[] = {
-    {"token_embd", "transformer.wte"},
-    {"position_embd", "transformer.wpe"},
-    {"output_norm", "transformer.ln_f"},
+inline constexpr GgufName kJais2[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
     {"output", "lm_head"},
-    {"blk.#.attn_norm", "transformer.h.#.ln_1"},
-    {"blk.#.attn_qkv", "transformer.h.#.attn.c_attn", GgufLayout::kTransposed},
-    {"blk.#.attn_output", "transformer.h.#.attn.c_proj",
-     GgufLayout::kTransposed},
-    {"blk.#.ffn_norm", "transformer.h.#.ln_2"},
-    {"blk.#.ffn_up", "transformer.h.#.mlp.c_fc", GgufLayout::kTransposed},
-    {"blk.#.ffn_down", "transformer.h.#.mlp.c_proj", GgufLayout::kTransposed},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
 };
 
 // OLMo 2 and EXAONE 4: norms after the parts.
@@ -240,6 +284,9 @@ inline constexpr GgufName kCohere2[] = {
     {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
     {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
     {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    // Command R+, weights of each head.
+    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
+    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},
     {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
     {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
     {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
@@ -318,20 +365,6 @@ inline constexpr GgufName kLlama4[] = {
      "model.layers.#.feed_forward.shared_expert.down_proj"},
 };
 
-// q, k and v one after another (gguf_parts.h takes them apart), where the
-// published tensor has them head by head.
-inline constexpr GgufName kGptNeox[] = {
-    {"token_embd", "gpt_neox.embed_in"},
-    {"output_norm", "gpt_neox.final_layer_norm"},
-    {"output", "embed_out"},
-    {"blk.#.attn_norm", "gpt_neox.layers.#.input_layernorm"},
-    {"blk.#.attn_qkv", "gpt_neox.layers.#.attention.qkv_proj"},
-    {"blk.#.attn_output", "gpt_neox.layers.#.attention.dense"},
-    {"blk.#.ffn_norm", "gpt_neox.layers.#.post_attention_layernorm"},
-    {"blk.#.ffn_up", "gpt_neox.layers.#.mlp.dense_h_to_4h"},
-    {"blk.#.ffn_down", "gpt_neox.layers.#.mlp.dense_4h_to_h"},
-};
-
 // Latent attention: attn_kv_b in old files, attn_k_b and attn_v_b, head by
 // head, in others.
 inline constexpr GgufName kDeepseek2[] = {
@@ -358,6 +391,9 @@ inline constexpr GgufName kDeepseek2[] = {
      "model.layers.#.mlp.gate.e_score_correction_bias", GgufLayout::kWhole},
     {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.gate_proj"},
     {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.up_proj"},
+    // Of Mistral 4's published files, where gate and up are one.
+    {"blk.#.ffn_gate_up_exps", "model.layers.#.mlp.experts.gate_up_proj",
+     GgufLayout::kBareName},
     {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.down_proj"},
     {"blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_experts.gate_proj"},
     {"blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_experts.up_proj"},
@@ -421,6 +457,32 @@ inline constexpr GgufName kDots1[] = {
     {"blk.#.ffn_gate_inp", "model.layers.#.mlp.gate"},
     {"blk.#.exp_probs_b.bias",
      "model.layers.#.mlp.gate.e_score_correction_bias", GgufLayout::kWhole},
+    {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.gate_proj"},
+    {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.up_proj"},
+    {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.down_proj"},
+    {"blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_experts.gate_proj"},
+    {"blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_experts.up_proj"},
+    {"blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_experts.down_proj"},
+};
+
+inline constexpr GgufName kExaoneMoe[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
+    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.mlp.gate"},
+    {"blk.#.exp_probs_b.bias", "model.layers.#.mlp.e_score_correction_bias",
+     GgufLayout::kWhole},
     {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.gate_proj"},
     {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.up_proj"},
     {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.down_proj"},

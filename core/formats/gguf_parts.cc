@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_join.h"
 #include "core/formats/describe.h"
+#include "core/formats/gguf_arch.h"
 #include "core/formats/sliced_source.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
@@ -17,6 +18,8 @@ namespace inlay {
 namespace {
 
 constexpr std::string_view kTurned = ".turned.";
+constexpr std::string_view kNorms = ".norms.";
+constexpr std::string_view kSharedNorm = ".input_layernorm.";
 
 // Adds equal vectors of int32 to a source.
 class WithIndices final : public WeightSource {
@@ -95,18 +98,53 @@ absl::StatusOr<LinearHeads> ReadHeads(const Json& config) {
                       heads.values, heads.keys));
 }
 
+// Of attention whose q, k and v are one matrix, and its norms.
+struct AttentionLayout {
+  int64_t heads = 1;
+  int64_t kv_heads = 1;
+  bool two_norms = false;     // Falcon's
+  bool keeps_joined = false;  // StarCoder's
+};
+
+absl::StatusOr<AttentionLayout> ReadAttention(const Json& config) {
+  AttentionLayout layout;
+  for (const auto& [key, to] :
+       {std::pair{"num_attention_heads", &layout.heads},
+        std::pair{"num_key_value_heads", &layout.kv_heads}}) {
+    INLAY_ASSIGN_OR_RETURN(*to, JsonInt(config, key, 1, 1, int64_t{1} << 28));
+  }
+  const Json* norms = JsonFind(config, "num_ln_in_parallel_attn");
+  layout.two_norms = norms != nullptr && *norms == 2;
+  const Json* multi_query = JsonFind(config, "multi_query");
+  layout.keeps_joined = multi_query != nullptr && *multi_query == true;
+  return layout;
+}
+
 class PartEntries {
  public:
-  PartEntries(std::string_view model_type, const LinearHeads& heads)
-      : type_(model_type), heads_(heads) {}
+  PartEntries(std::string_view model_type, const LinearHeads& heads,
+              const AttentionLayout& layout)
+      : type_(model_type),
+        joined_(GgufJoinedQkv(model_type)),
+        heads_(heads),
+        layout_(layout) {}
 
   absl::Status Add(const WeightInfo& info) {
-    constexpr std::string_view kQkv = ".qkv_proj.";
     constexpr std::string_view kBa = ".in_proj_ba.";
     const bool is_linear = type_.starts_with("qwen3_5");
-    if (const size_t at = info.name.rfind(kQkv);
-        type_ == "gpt_neox" && at != info.name.npos) {
+    if (const size_t at = FindQkv(info.name); at != info.name.npos) {
       return AddQkv(info, at);
+    }
+    if (const size_t at = info.name.rfind(kNorms);
+        type_ == "stablelm" && at != info.name.npos) {
+      return AddNorms(info, at);
+    }
+    if (const size_t at = info.name.rfind(kSharedNorm);
+        layout_.two_norms && at != info.name.npos) {
+      INLAY_RETURN_IF_ERROR(CheckRows(info, 1));
+      AddRows(info, info.name, info.shape[0], 0, 1, 1);
+      entries_.back().info.name.replace(at, kSharedNorm.size(), ".ln_mlp.");
+      return absl::OkStatus();
     }
     if (const size_t at = info.name.rfind(kBa);
         is_linear && at != info.name.npos) {
@@ -198,7 +236,10 @@ class PartEntries {
   }
 
   absl::Status CheckRows(const WeightInfo& info, int64_t multiple) const {
-    const bool is_shaped = info.shape.size() == 1 || info.shape.size() == 2;
+    // Elements of vectors are rows.
+    const bool is_vector =
+        info.shape.size() == 1 && GetFormatInfo(info.dtype).block_elements == 1;
+    const bool is_shaped = is_vector || info.shape.size() == 2;
     if (is_shaped && info.bytes > 0 && info.shape[0] % multiple == 0) {
       return absl::OkStatus();
     }
@@ -224,20 +265,57 @@ class PartEntries {
     entry.slice.step = step;
   }
 
+  // Where "qkv_proj" of "P.qkv_proj.weight" stands.
+  size_t FindQkv(std::string_view name) const {
+    // With one head of keys the model wants c_attn as it lies.
+    if (joined_.empty() || layout_.keeps_joined) return name.npos;
+    const size_t dot = name.rfind('.');
+    if (dot == name.npos || !name.substr(0, dot).ends_with(joined_)) {
+      return name.npos;
+    }
+    return dot - joined_.size();
+  }
+
   absl::Status AddQkv(const WeightInfo& info, size_t at) {
-    constexpr std::string_view kParts[] = {".q_proj.", ".k_proj.", ".v_proj."};
-    INLAY_RETURN_IF_ERROR(CheckRows(info, std::size(kParts)));
-    const int64_t rows = info.shape[0] / 3;
-    for (int64_t part = 0; part < 3; ++part) {
+    constexpr std::string_view kParts[] = {"q_proj", "k_proj", "v_proj"};
+    const int64_t heads = layout_.heads + 2 * layout_.kv_heads;
+    INLAY_RETURN_IF_ERROR(CheckRows(info, heads));
+    const int64_t row = info.shape[0] / heads;  // rows of a head
+    int64_t first = 0;
+    for (size_t part = 0; part < 3; ++part) {
+      const int64_t rows = row * (part == 0 ? layout_.heads : layout_.kv_heads);
       std::string name = info.name;
-      name.replace(at, std::string_view(".qkv_proj.").size(), kParts[part]);
-      AddRows(info, std::move(name), rows, part * rows, 1, 1);
+      name.replace(at, joined_.size(), kParts[part]);
+      AddRows(info, std::move(name), rows, first, 1, 1);
+      first += rows;
+    }
+    return absl::OkStatus();
+  }
+
+  // One vector a head.
+  absl::Status AddNorms(const WeightInfo& info, size_t at) {
+    if (info.shape.size() != 2 || info.bytes == 0 ||
+        GetFormatInfo(info.dtype).block_elements != 1) {
+      return absl::InvalidArgumentError(FormattedString(
+          "tensor %s: shape [%s] of type %s, allowed: a row a head, not in "
+          "blocks",
+          Quoted(info.name), absl::StrJoin(info.shape, ", "),
+          DTypeName(info.dtype)));
+    }
+    const int64_t width = info.shape[1];
+    for (int64_t head = 0; head < info.shape[0]; ++head) {
+      std::string name = info.name;
+      name.insert(at + kNorms.size(), FormattedString("%d.", head));
+      AddRows(info, std::move(name), 1, head * width, 1, 1);
+      entries_.back().info.shape = {width};
     }
     return absl::OkStatus();
   }
 
   std::string_view type_;
+  std::string_view joined_;
   LinearHeads heads_;
+  AttentionLayout layout_;
   bool any_ = false;
   std::vector<std::string> permuted_;
   std::vector<SlicedTensor> entries_;
@@ -264,7 +342,8 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> PresentGgufParts(
   INLAY_ASSIGN_OR_RETURN(const std::string type,
                          JsonString(config, "model_type", ""));
   INLAY_ASSIGN_OR_RETURN(const LinearHeads heads, ReadHeads(config));
-  PartEntries entries(type, heads);
+  INLAY_ASSIGN_OR_RETURN(const AttentionLayout layout, ReadAttention(config));
+  PartEntries entries(type, heads, layout);
   for (const WeightInfo& info : stored->weights()) {
     INLAY_RETURN_IF_ERROR(entries.Add(info));
   }

@@ -39,17 +39,11 @@ absl::StatusOr<int64_t> ReadNHead(const Json& config, int64_t fallback) {
   return ReadHeads(config, "n_head", heads);
 }
 
-// Absent and null are what transformers has for them.
-absl::StatusOr<bool> IsTrue(const Json& config, const char* key,
-                            bool fallback) {
-  return JsonBool(config, key, config.contains(key) ? false : fallback);
-}
-
 absl::StatusOr<std::optional<Layout>> FalconLayout(const Json& config) {
   INLAY_ASSIGN_OR_RETURN(const bool grouped,
-                         IsTrue(config, "new_decoder_architecture", false));
+                         JsonFlag(config, "new_decoder_architecture", false));
   INLAY_ASSIGN_OR_RETURN(const bool multi_query,
-                         IsTrue(config, "multi_query", true));
+                         JsonFlag(config, "multi_query", true));
   if (!grouped && multi_query) return std::optional<Layout>();
   INLAY_ASSIGN_OR_RETURN(const int64_t heads,
                          ReadHeads(config, "num_attention_heads", 71));

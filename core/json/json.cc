@@ -161,6 +161,14 @@ absl::StatusOr<bool> JsonBool(const Json& object, std::string_view key,
   return value->get<bool>();
 }
 
+absl::StatusOr<bool> JsonFlag(const Json& object, std::string_view key,
+                              bool fallback) {
+  const bool is_null = object.is_object() &&
+                       object.contains(std::string(key)) &&
+                       JsonFind(object, key) == nullptr;
+  return JsonBool(object, key, !is_null && fallback);
+}
+
 absl::StatusOr<std::string> JsonString(const Json& object, std::string_view key,
                                        std::string_view fallback) {
   const Json* value = JsonFind(object, key);

@@ -74,6 +74,9 @@ absl::StatusOr<double> JsonNumber(const Json& object, std::string_view key,
                                   double fallback, double min, double max);
 absl::StatusOr<bool> JsonBool(const Json& object, std::string_view key,
                               bool fallback);
+// A flag that null switches off: `fallback` where it is absent alone.
+absl::StatusOr<bool> JsonFlag(const Json& object, std::string_view key,
+                              bool fallback);
 absl::StatusOr<std::string> JsonString(const Json& object, std::string_view key,
                                        std::string_view fallback);
 

@@ -73,8 +73,9 @@ struct AttentionSpec {
   LinearSpec output;
   NormSpec q_norm;  // of each head, before rope; need separate q, k and v
   NormSpec k_norm;
-  bool joint_norms = false;  // of all heads of a token as one row instead
-  NormSpec v_norm;           // of each head; needs separate q, k and v
+  bool joint_norms = false;       // of all heads of a token as one row instead
+  bool norms_after_rope = false;  // of q and k
+  NormSpec v_norm;                // of each head; needs separate q, k and v
   // `qkv` has no layer of v: values are what the layer of k gives, through
   // v_norm.
   bool keys_as_values = false;
@@ -84,6 +85,9 @@ struct AttentionSpec {
   int kv_source = -1;
   int rope = -1;  // index into DecoderSpec::ropes; -1: no rotation
   RopeStyle rope_style = RopeStyle::kHalf;
+  // > 0: q, k and v beyond +-clip are cut off, after their norms and before
+  // rope; not with norms_after_rope.
+  float clip = 0.0f;
   float scale = 1.0f;
   float softcap = 0.0f;  // 0: none
   int window = 0;        // 0: none

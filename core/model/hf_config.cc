@@ -107,12 +107,6 @@ Json WithUsualNames(const Json& config,
   return out;
 }
 
-absl::StatusOr<bool> ReadFlag(const Json& config, std::string_view key,
-                              bool fallback) {
-  const bool is_absent = config.find(std::string(key)) == config.end();
-  return JsonBool(config, key, is_absent && fallback);
-}
-
 absl::StatusOr<std::optional<double>> ReadOptionalNumber(
     const Json& config, std::string_view key, std::optional<double> fallback,
     double min, double max) {

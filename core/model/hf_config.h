@@ -90,11 +90,6 @@ absl::StatusOr<Activation> ReadActivation(const Json& config,
                                           std::string_view key,
                                           std::string_view fallback);
 
-// A flag that null switches off, as transformers has it where a flag may be
-// null: absent gives `fallback`.
-absl::StatusOr<bool> ReadFlag(const Json& config, std::string_view key,
-                              bool fallback);
-
 // A number that may be switched off by null: absent gives `fallback`, null
 // gives nothing.
 absl::StatusOr<std::optional<double>> ReadOptionalNumber(

@@ -21,23 +21,25 @@ absl::Status WrongShape(const ModelTensor& tensor, int64_t rows) {
       tensor.name, absl::StrJoin(tensor.info->shape, ", "), rows));
 }
 
-// "P.experts.3.NAME.weight": 3, and the name without it.
+// "P.experts.3.NAME.weight": 3, and the name without it; "P.norms.3.weight"
+// (StableLM's of heads) likewise.
 struct Expert {
   int64_t number = 0;
   std::string stack;
 };
 std::optional<Expert> ParseExpert(std::string_view name) {
-  constexpr std::string_view kExperts = ".experts.";
-  const size_t at = name.rfind(kExperts);
+  std::string_view all = ".experts.";
+  size_t at = name.rfind(all);
+  if (at == name.npos) at = name.rfind(all = ".norms.");
   if (at == name.npos) return std::nullopt;
-  const std::string_view rest = name.substr(at + kExperts.size());
+  const std::string_view rest = name.substr(at + all.size());
   Expert expert;
   const auto [end, error] =
       std::from_chars(rest.data(), rest.data() + rest.size(), expert.number);
   if (error != std::errc() || end == rest.data() + rest.size() || *end != '.') {
     return std::nullopt;
   }
-  expert.stack = std::string(name.substr(0, at + kExperts.size()));
+  expert.stack = std::string(name.substr(0, at + all.size()));
   expert.stack += rest.substr(static_cast<size_t>(end - rest.data()) + 1);
   return expert;
 }
@@ -84,7 +86,7 @@ class Planner {
     if (const auto expert = ParseExpert(tensor.name)) {
       return AddExpert(tensor, *expert);
     }
-    if (arch_.model_type == "gpt_neox") {
+    if (!GgufJoinedQkv(arch_.model_type).empty()) {
       INLAY_ASSIGN_OR_RETURN(const bool added, AddToQkv(tensor));
       if (added) return absl::OkStatus();
     }
@@ -260,8 +262,10 @@ class Planner {
 
   // q, k and v one after another.
   absl::StatusOr<bool> AddToQkv(const ModelTensor& tensor) {
+    const std::string joined =
+        FormattedString(".%s.", GgufJoinedQkv(arch_.model_type));
     for (const std::string_view part : {".q_proj.", ".k_proj.", ".v_proj."}) {
-      const auto name = Replaced(tensor.name, part, ".qkv_proj.");
+      const auto name = Replaced(tensor.name, part, joined);
       if (!name.has_value()) continue;
       const auto found = joined_.find(*name);
       if (found == joined_.end()) {

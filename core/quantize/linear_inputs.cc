@@ -13,9 +13,10 @@ void AddReaders(const std::vector<LinearSpec>& layers, LinearInput* input) {
 LinearInput ReadAfterAttention(const AttentionSpec& attention) {
   LinearInput input;
   input.readers = {&attention.output};
-  // A norm takes out what values are divided by; another layer's values are
-  // read by its own output too.
-  if (attention.v_norm.kind != NormKind::kNone || attention.kv_source >= 0) {
+  // A norm takes out what values are divided by, and where they are cut off
+  // they are not linear; another layer's values are read by its own output too.
+  if (attention.v_norm.kind != NormKind::kNone || attention.clip > 0.0f ||
+      attention.kv_source >= 0) {
     return input;
   }
   input.producer = &attention.qkv.back();

@@ -1,5 +1,5 @@
-// elementwise: y = y + x (residuals), y = y * factor, and the logit softcap y =
-// cap * tanh(y / cap), in place.
+// elementwise: y = y + x (residuals), y = y * factor, the logit softcap y = cap
+// * tanh(y / cap), and y cut off beyond +-limit, in place.
 #ifndef INLAY_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
 #define INLAY_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
 
@@ -10,7 +10,7 @@
 
 namespace inlay {
 
-enum class Elementwise : uint8_t { kAdd, kScale, kSoftcap };
+enum class Elementwise : uint8_t { kAdd, kScale, kSoftcap, kClamp };
 
 struct ElementwiseDesc {
   Elementwise function = Elementwise::kAdd;
@@ -19,9 +19,10 @@ struct ElementwiseDesc {
 };
 
 struct ElementwiseParams {
-  TensorView y;        // [rows, width], changed in place
-  TensorView x;        // kAdd: [rows, width]; otherwise unused
-  float value = 0.0f;  // kScale: the factor; kSoftcap: the cap (> 0)
+  TensorView y;  // [rows, width], changed in place
+  TensorView x;  // kAdd: [rows, width]; otherwise unused
+  // kScale: the factor; kSoftcap: the cap (> 0); kClamp: the limit (> 0)
+  float value = 0.0f;
 };
 
 using ElementwiseRow = KernelRow<ElementwiseDesc, ElementwiseParams>;

@@ -1,4 +1,5 @@
 // elementwise, the scalar reference row.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/elementwise/elementwise.h"
@@ -22,6 +23,11 @@ void RunRow(const ElementwiseDesc& desc, const ElementwiseParams& params,
     case Elementwise::kSoftcap:
       for (int64_t i = 0; i < desc.width; ++i) {
         y[i] = params.value * std::tanh(y[i] / params.value);
+      }
+      return;
+    case Elementwise::kClamp:
+      for (int64_t i = 0; i < desc.width; ++i) {
+        y[i] = std::clamp(y[i], -params.value, params.value);
       }
       return;
   }

@@ -34,6 +34,8 @@ void RunSpan(const ElementwiseDesc& desc, const ElementwiseParams& params,
         return hn::Mul(v, value);
       case Elementwise::kSoftcap:
         return hn::Mul(value, Tanh(hn::Div(v, value)));
+      case Elementwise::kClamp:
+        return hn::Clamp(v, hn::Neg(value), value);
     }
     return v;
   };

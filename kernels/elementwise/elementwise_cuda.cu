@@ -28,6 +28,8 @@ __global__ void Map(CudaMatrix<T> y_rows, CudaMatrix<const T> x_rows,
       v[j] += x[j];
     } else if constexpr (kFunction == Elementwise::kScale) {
       v[j] *= value;
+    } else if constexpr (kFunction == Elementwise::kClamp) {
+      v[j] = fminf(fmaxf(v[j], -value), value);
     } else {
       v[j] = value * tanhf(v[j] / value);
     }
@@ -63,6 +65,8 @@ absl::Status RunElementwiseCuda(const ElementwiseDesc& desc,
         return Launch<T, Elementwise::kScale>(desc, params, cuda);
       case Elementwise::kSoftcap:
         return Launch<T, Elementwise::kSoftcap>(desc, params, cuda);
+      case Elementwise::kClamp:
+        return Launch<T, Elementwise::kClamp>(desc, params, cuda);
       default:
         return Launch<T, Elementwise::kAdd>(desc, params, cuda);
     }

@@ -487,7 +487,8 @@ TEST(SmallOpsCudaTest, Elementwise) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
   for (const Elementwise function :
-       {Elementwise::kAdd, Elementwise::kScale, Elementwise::kSoftcap}) {
+       {Elementwise::kAdd, Elementwise::kScale, Elementwise::kSoftcap,
+        Elementwise::kClamp}) {
     for (const DType dtype : kFloats) {
       for (const int64_t width : {1, 7, 8, 100, 2056}) {
         SCOPED_TRACE(::testing::Message()
@@ -503,9 +504,10 @@ TEST(SmallOpsCudaTest, Elementwise) {
         for (int64_t r = 0; r < 6; ++r) {
           for (int64_t c = 0; c < width; ++c) {
             const double y = before(r, c);
-            const double want = function == Elementwise::kAdd ? y + x(r, c)
-                                : function == Elementwise::kScale
-                                    ? y * value
+            const double want = function == Elementwise::kAdd     ? y + x(r, c)
+                                : function == Elementwise::kScale ? y * value
+                                : function == Elementwise::kClamp
+                                    ? std::clamp<double>(y, -value, value)
                                     : value * std::tanh(y / value);
             expected.Add(want,
                          8 * kUnitF32 * std::abs(want) + Rounding(dtype, want));

@@ -1,5 +1,6 @@
 // The small ops: rms_norm, layer_norm, rope, activation, embedding,
 // elementwise. Every row against float64.
+#include <algorithm>
 #include <functional>
 #include <numbers>
 
@@ -464,7 +465,8 @@ TEST(EmbeddingTest, MatchesTheTable) {
 TEST(ElementwiseTest, MatchesFloat64) {
   TestCpu cpu(2);
   for (const Elementwise function :
-       {Elementwise::kAdd, Elementwise::kScale, Elementwise::kSoftcap}) {
+       {Elementwise::kAdd, Elementwise::kScale, Elementwise::kSoftcap,
+        Elementwise::kClamp}) {
     for (const int64_t width : {1, 7, 8, 9, 100}) {
       SCOPED_TRACE(::testing::Message()
                    << "function " << static_cast<int>(function) << " width "
@@ -474,9 +476,12 @@ TEST(ElementwiseTest, MatchesFloat64) {
       before.Set(0, 0, 1e-4f);
       before.Set(1, 0, 5000.0f);
       TestMatrix x = Random(6, width, 2, 1);
-      const float value = 30.0f;
+      const float value = function == Elementwise::kClamp ? 3.0f : 30.0f;
       const auto want = [&](int64_t r, int64_t c) {
         const double y = before(r, c);
+        if (function == Elementwise::kClamp) {
+          return std::clamp<double>(y, -value, value);
+        }
         if (function == Elementwise::kAdd) return y + x(r, c);
         if (function == Elementwise::kScale) return y * value;
         return value * std::tanh(y / value);

@@ -16,6 +16,7 @@ Not a test: transformers is no dependency of Inlay's. From the repository's root
 """
 import argparse
 import contextlib
+import copy
 import importlib
 import io
 import json
@@ -83,7 +84,7 @@ def randomise(model):
 
 
 def make(model_type, config, folder):
-    config = transformers.AutoConfig.for_model(model_type, **config)
+    config = transformers.AutoConfig.for_model(model_type, **copy.deepcopy(config))
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
     randomise(model)
@@ -104,6 +105,9 @@ def wanted(folder, ids):
 
 def rename(model_type, folder):
     """What transformers writes otherwise than published files have it."""
+    if model_type == "exaone":
+        path = pathlib.Path(folder) / "config.json"
+        path.write_text(path.read_text().replace("LlamaForCausalLM", "ExaoneForCausalLM"))
     if model_type not in ("deepseek_v4", "kimi_linear"):
         return
     path = pathlib.Path(folder) / "model.safetensors"

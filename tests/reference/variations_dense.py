@@ -140,4 +140,25 @@ FAMILIES = {
         {"qk_layernorm": True}, {"qk_layernorm": True, "layer_norm_eps": 0.1}, {"layer_norm_eps": 0.1}, {"hidden_act": "gelu"},
         {"use_parallel_residual": True}, {"use_parallel_residual": True, "qk_layernorm": True}, {"use_qkv_bias": True}, {"tie_word_embeddings": True},
         *HEADS, rope(partial_rotary_factor=0.5), {"partial_rotary_factor": 1.0}, ROPES[0]]},
+    "hunyuan_v1_dense": {"base": {"head_dim": 12}, "old_ropes": {}, "cases": [
+        {"head_dim": 20}, {"attention_bias": True}, {"rms_norm_eps": 0.1}, {"hidden_act": "gelu"}, {"tie_word_embeddings": True},
+        rope("dynamic", alpha=1000.0, factor=1.0), rope("dynamic", theta=500.0, alpha=2.0), rope("dynamic", factor=2.0, alpha=None), *HEADS, *ROPES]},
+    "gpt_neo": {"base": {"num_key_value_heads": "(removed)", "num_hidden_layers": "(removed)", "num_attention_heads": "(removed)", "num_layers": 2, "num_heads": 4,
+                         "attention_types": [[["global", "local"], 1]], "window_size": 8}, "cases": [
+        {"num_heads": 2}, {"window_size": 3}, {"attention_types": [[["global"], 2]]}, {"attention_types": [[["local"], 1], [["global"], 1]]},
+        {"intermediate_size": None}, {"activation_function": "relu"}, {"layer_norm_epsilon": 0.1}, {"tie_word_embeddings": False}]},
+    "exaone": {"old_ropes": {}, "cases": [
+        {"head_dim": 20}, {"attention_bias": True}, {"mlp_bias": True}, {"rms_norm_eps": 0.1}, {"hidden_act": "gelu"}, {"tie_word_embeddings": True}, *HEADS, *ROPES]},
+    "ministral": {"base": {"sliding_window": 8, "head_dim": 12}, "old_ropes": {}, "cases": [
+        {"sliding_window": None}, {"layer_types": MIXED}, {"layer_types": FULL_FIRST}, {"head_dim": 20}, {"hidden_act": "gelu"}, {"rms_norm_eps": 0.1},
+        {"tie_word_embeddings": True}, *HEADS, *ROPES]},
+    "helium": {"base": {"head_dim": 12}, "old_ropes": {"rope_theta": 100000.0}, "cases": [
+        {"attention_bias": True}, {"mlp_bias": True}, {"rms_norm_eps": 0.1}, {"hidden_act": "gelu"}, {"tie_word_embeddings": True}, *HEADS, *ROPES]},
+    "jais2": {"old_ropes": {}, "cases": [
+        {"head_dim": 20}, {"attention_bias": False}, {"mlp_bias": False}, {"layer_norm_eps": 0.1}, {"hidden_act": "silu"}, {"tie_word_embeddings": True}, *HEADS,
+        *ROPES]},
+    "vaultgemma": {"base": {"head_dim": 12, "sliding_window": 8}, "old_ropes": {}, "cases": [
+        {"head_dim": 20}, {"query_pre_attn_scalar": 100}, {"attn_logit_softcapping": None}, {"final_logit_softcapping": None}, {"attn_logit_softcapping": 1.0},
+        {"final_logit_softcapping": 2.0}, {"layer_types": FULL_FIRST}, {"attention_bias": True}, {"tie_word_embeddings": False}, {"hidden_activation": "relu"},
+        *HEADS, *ROPES]},
 }

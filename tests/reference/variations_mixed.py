@@ -496,4 +496,32 @@ FAMILIES = {
         ({}, {"compress_rope_theta": 900.0, "rope_parameters": "(removed)", "rope_theta": 300.0}),
         ({"num_hidden_layers": 3, "layer_types": ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"], "mlp_layer_types": ["hash_moe", "moe", "moe"], "compress_rates": {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}}, {"compress_rates": "(removed)", "compress_ratios": [0, 4, 128, 0], "layer_types": "(removed)", "mlp_layer_types": "(removed)", "num_hash_layers": 1, "partial_rotary_factor": "(removed)", "rope_parameters": "(removed)"}),
     ]},
+    "olmoe": {"base": {
+        "hidden_size": 32, "num_hidden_layers": 2, "max_position_embeddings": 64, "num_experts_per_tok": 2, "num_experts": 6, "intermediate_size": 24,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},
+    }, "cases": [
+        {"num_key_value_heads": 1}, {"num_key_value_heads": 4}, {"tie_word_embeddings": True}, {"attention_bias": True}, {"clip_qkv": 0.7},
+    ], "edits": [
+        ({}, {"rms_norm_eps": 0.3}), ({}, {"hidden_act": "gelu"}), ({}, {"norm_topk_prob": True}), ({}, {"num_experts_per_tok": 6}), ({}, {"clip_qkv": 1.5}),
+    ]},
+    "ernie4_5_moe": {"base": {
+        "hidden_size": 32, "num_hidden_layers": 3, "max_position_embeddings": 64, "moe_k": 2, "moe_num_experts": 6, "moe_intermediate_size": 24,
+        "moe_layer_start_index": 1, "intermediate_size": 40, "tie_word_embeddings": False, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},
+    }, "cases": [
+        {"num_key_value_heads": 1}, {"num_key_value_heads": 4}, {"tie_word_embeddings": True}, {"use_bias": True}, {"moe_num_shared_experts": 0},
+        {"use_bias": True, "moe_num_shared_experts": 1}, {"moe_layer_interval": 2}, {"moe_layer_end_index": 1},
+    ], "edits": [
+        ({}, {"rms_norm_eps": 0.3}), ({}, {"moe_k": 6}), ({}, {"moe_norm_min": 0.0}),
+    ]},
+    "hunyuan_v1_moe": {"base": {
+        "hidden_size": 32, "head_dim": 8, "num_hidden_layers": 2, "max_position_embeddings": 64, "moe_topk": 2, "num_experts": 6, "intermediate_size": 24,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},
+    }, "cases": [
+        {"num_key_value_heads": 1}, {"num_key_value_heads": 4}, {"tie_word_embeddings": True}, {"head_dim": 12}, {"attention_bias": True},
+        {"moe_topk": [2, 3]}, {"rope_parameters": {"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0, "rope_theta": 5000.0}},
+    ], "edits": [
+        ({}, {"rms_norm_eps": 0.3}), ({}, {"hidden_act": "gelu"}), ({}, {"moe_topk": 6}), ({}, {"moe_topk": [1, 4]}),
+        ({}, {"rope_parameters": "(removed)", "rope_theta": 5000.0, "rope_scaling": {"type": "dynamic", "alpha": 50.0, "factor": 1.0}}),
+        *(({}, rope) for rope in ROPES),
+    ]},
 }

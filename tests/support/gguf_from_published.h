@@ -93,8 +93,10 @@ inline absl::StatusOr<GgufTensorData> StackExperts(
     const std::string& published) {
   GgufTensorData stack{name};
   stack.parts = 0;
-  const std::string experts = ".experts.";
-  const size_t at = published.find(experts);
+  std::string experts = ".experts.";
+  size_t at = published.find(experts);
+  // StableLM's norms of heads.
+  if (at == published.npos) at = published.find(experts = ".norms.");
   if (at == published.npos) return stack;
   while (true) {
     std::string one = published;
@@ -115,23 +117,26 @@ inline absl::StatusOr<GgufTensorData> StackExperts(
 // q's rows, then k's, then v's.
 inline absl::StatusOr<GgufTensorData> JoinQkv(const WeightSource& weights,
                                               const std::string& name,
-                                              const std::string& published) {
+                                              const std::string& published,
+                                              std::string_view joined) {
   GgufTensorData all{name};
   all.parts = 0;
-  const size_t at = published.find("qkv_proj");
-  if (at == published.npos) return all;
+  const size_t at = published.find(joined);
+  if (joined.empty() || at == published.npos) return all;
+  int64_t rows = 0;
   for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
     std::string one = published;
-    one.replace(at, 8, part);
+    one.replace(at, joined.size(), part);
     const WeightInfo* info = weights.Find(one);
     if (info == nullptr) return all;
     INLAY_ASSIGN_OR_RETURN(const std::string bytes, BytesOf(weights, *info));
     all.dtype = info->dtype;
     all.bytes += bytes;
     all.shape = info->shape;
+    rows += info->shape[0];
     ++all.parts;
   }
-  all.shape[0] *= 3;
+  all.shape[0] = rows;
   if (all.shape.size() == 1) Widen(0.0f, &all);
   return all;
 }
@@ -346,6 +351,47 @@ inline void Convert(GgufLayout layout, int64_t heads, int64_t kv_heads,
   }
 }
 
+// config.json with the usual names of sizes beside a family's own.
+inline Json WithUsualNames(Json config, std::string_view arch) {
+  for (const auto& [own, usual] : {std::pair{"n_layer", "num_hidden_layers"},
+                                   {"n_layers", "num_hidden_layers"},
+                                   {"n_embd", "hidden_size"},
+                                   {"d_model", "hidden_size"},
+                                   {"n_head", "num_attention_heads"},
+                                   {"n_heads", "num_attention_heads"},
+                                   {"seq_length", "max_position_embeddings"},
+                                   {"max_seq_len", "max_position_embeddings"},
+                                   {"n_positions", "max_position_embeddings"},
+                                   {"ffn_hidden_size", "intermediate_size"},
+                                   {"n_inner", "intermediate_size"},
+                                   {"num_layers", "num_hidden_layers"},
+                                   {"num_kv_heads", "num_key_value_heads"}}) {
+    if (config.contains(own)) config[usual] = config[own];
+  }
+  if (arch == "exaone") config["rms_norm_eps"] = config["layer_norm_epsilon"];
+  // The larger base that Tencent's rotary scaling means.
+  if (arch.starts_with("hunyuan")) {
+    const double dim = config["head_dim"].get<double>();
+    config["rope_theta"] =
+        config["rope_theta"].get<double>() *
+        std::pow(config["rope_scaling"]["alpha"].get<double>(),
+                 dim / (dim - 2));
+    config.erase("rope_scaling");
+  }
+  if (arch == "hunyuan-moe") {
+    config["num_experts_per_tok"] = config["moe_topk"][0];
+    config["moe_intermediate_size"] = config["moe_intermediate_size"][0];
+    config["shared_expert_intermediate_size"] = config["intermediate_size"];
+  }
+  if (arch == "bloom" || arch == "mpt") {
+    config["intermediate_size"] = 4 * config["hidden_size"].get<int64_t>();
+  }
+  if (config.value("multi_query", false) && !config.contains("num_kv_heads")) {
+    config["num_key_value_heads"] = 1;
+  }
+  return config;
+}
+
 // All tensors of `weights`, as a file of the architecture `arch` has them.
 inline absl::StatusOr<std::vector<GgufTensorData>> GgufTensorsFrom(
     const WeightSource& weights, const GgufArch& arch, int layers,
@@ -361,11 +407,25 @@ inline absl::StatusOr<std::vector<GgufTensorData>> GgufTensorsFrom(
         std::string name(row.gguf);
         if (hash != name.npos) name.replace(hash, 1, std::to_string(layer));
         if (is_whole && suffix == std::string(".bias")) continue;
+        const bool is_there =
+            std::any_of(out.begin(), out.end(), [&](const auto& tensor) {
+              return tensor.name == name + (is_whole ? "" : suffix);
+            });
+        if (is_there) continue;
         if (!is_whole) name += suffix;
         const bool has_ssm_in = linear.keys == 0 || linear.is_fused;
         if (name.ends_with(".ssm_in.weight") && !has_ssm_in) continue;
         const auto published = PublishedTensorName(arch, name);
         const WeightInfo* info = weights.Find(published->name);
+        // Of rows with one name in the file.
+        if (info == nullptr) {
+          std::string own(row.published);
+          const size_t at = own.find('#');
+          if (at != own.npos) own.replace(at, 1, std::to_string(layer));
+          if (const WeightInfo* other = weights.Find(own + suffix)) {
+            info = other;
+          }
+        }
         const bool comes_apart =
             latent.key_dim > 0 && name.ends_with(".attn_kv_b.weight");
         if (info == nullptr || comes_apart) {
@@ -373,7 +433,8 @@ inline absl::StatusOr<std::vector<GgufTensorData>> GgufTensorsFrom(
                                  StackExperts(weights, name, published->name));
           if (stack.bytes.empty()) {
             INLAY_ASSIGN_OR_RETURN(stack,
-                                   JoinQkv(weights, name, published->name));
+                                   JoinQkv(weights, name, published->name,
+                                           GgufJoinedQkv(arch.model_type)));
           }
           if (stack.bytes.empty()) {
             INLAY_ASSIGN_OR_RETURN(

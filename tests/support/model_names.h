@@ -89,7 +89,15 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "nemotron",
                                                 "olmo",
                                                 "stablelm",
-                                                "stablelm_12b"};
+                                                "stablelm_12b",
+                                                "hunyuan_v1_dense",
+                                                "hunyuan_v1_moe",
+                                                "gpt_neo",
+                                                "exaone",
+                                                "ministral",
+                                                "helium",
+                                                "jais2",
+                                                "vaultgemma"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",
@@ -115,7 +123,7 @@ inline constexpr const char* kMixtureNames[] = {
     "qwen3_next",   "qwen3_5_moe_text",  "granitemoehybrid", "nemotron_h",
     "kimi_linear",  "glm4_moe_lite",     "lfm2_moe",         "olmoe",
     "ernie4_5_moe", "granitemoe",        "mistral4",         "dots1",
-    "exaone_moe"};
+    "exaone_moe",   "hunyuan_v1_moe"};
 
 }  // namespace inlay
 

@@ -211,7 +211,7 @@ absl::StatusOr<DecoderSpec> DeepseekDecoder(const Json& json,
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
                          ReadLatentRope(json, config, latent));
   INLAY_ASSIGN_OR_RETURN(const bool interleaved,
-                         ReadFlag(json, "rope_interleave", true));
+                         JsonFlag(json, "rope_interleave", true));
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
   spec.max_positions = UsablePositions(config.max_positions, rope);
   spec.ropes.push_back(rope);

@@ -105,16 +105,19 @@ absl::StatusOr<ErnieExperts> ReadErnieExperts(const Json& json,
   return experts;
 }
 
+// `bias`: of all but routers and the experts they choose.
 PartSpec ErnieMlp(const DecoderConfig& config, const ErnieExperts& experts,
-                  int layer) {
+                  int layer, bool bias) {
   const std::string prefix = LayerPrefix(layer);
-  if (!experts.HasExperts(layer)) return LlamaStyleMlp(config, prefix, false);
+  if (!experts.HasExperts(layer)) return LlamaStyleMlp(config, prefix, bias);
   const std::string name = prefix + "mlp.";
   MoeSpec moe = LlamaStyleMoe(config, experts.moe, name, "gate", false);
   moe.correction = name + "moe_statics.e_score_correction_bias";
   if (experts.num_shared > 0) {
     moe.shared = SharedExpert(config, name + "shared_experts.",
                               experts.moe.width * experts.num_shared);
+    for (LinearSpec& input : moe.shared->input) input.bias = bias;
+    moe.shared->output.bias = bias;
   }
   return moe;
 }
@@ -135,21 +138,22 @@ absl::StatusOr<DecoderSpec> ErnieMoeSpec(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(const ErnieExperts experts,
                          ReadErnieExperts(json, config.num_layers));
   INLAY_ASSIGN_OR_RETURN(const bool bias, JsonBool(json, "use_bias", false));
-  if (bias) {
+  if (bias && config.tie_embeddings) {
     return absl::UnimplementedError(
-        "config.json: use_bias is true; supported here is false: the head "
-        "would have a bias, too");
+        "config.json: use_bias and tie_word_embeddings are true; supported "
+        "here is one of them: the head has a bias, too");
   }
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
                          ReadRope(json, config, {.theta = kTheta}));
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
+  spec.head_bias = bias;
   spec.max_positions = UsablePositions(config.max_positions, rope);
   spec.ropes.push_back(rope);
   for (int i = 0; i < config.num_layers; ++i) {
     const std::string prefix = LayerPrefix(i);
     spec.layers.push_back(LlamaStyleLayer(config, prefix, NormKind::kRms,
-                                          ErnieAttention(config, prefix, false),
-                                          ErnieMlp(config, experts, i)));
+                                          ErnieAttention(config, prefix, bias),
+                                          ErnieMlp(config, experts, i, bias)));
   }
   return spec;
 }

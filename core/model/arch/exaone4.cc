@@ -58,6 +58,36 @@ AttentionSpec ExaoneAttention(const DecoderConfig& config, int window,
   return attention;
 }
 
+// What the two have in common: all but layers.
+struct ExaoneParts {
+  DecoderConfig config;
+  int window = 0;
+  std::vector<bool> sliding;
+  DecoderSpec spec;
+
+  AttentionSpec Attention(int layer) const {
+    return ExaoneAttention(config, window, sliding[static_cast<size_t>(layer)],
+                           LayerPrefix(layer));
+  }
+};
+
+absl::StatusOr<ExaoneParts> ReadExaoneParts(const Json& json) {
+  ExaoneParts out;
+  INLAY_ASSIGN_OR_RETURN(out.config, ReadDecoderConfig(json, ExaoneDefaults()));
+  const DecoderConfig& config = out.config;
+  INLAY_ASSIGN_OR_RETURN(out.window, ReadWindow(json, 4096));
+  out.sliding.resize(static_cast<size_t>(config.num_layers), false);
+  if (out.window > 0) {
+    INLAY_ASSIGN_OR_RETURN(out.sliding,
+                           ReadExaoneSliding(json, config.num_layers));
+  }
+  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));
+  out.spec = LlamaStyleDecoder(config, NormKind::kRms);
+  out.spec.max_positions = UsablePositions(config.max_positions, rope);
+  out.spec.ropes.push_back(rope);
+  return out;
+}
+
 // num_shared_experts, and mlp_layer_types or first_k_dense_replace.
 absl::StatusOr<DeepseekExperts> ReadExaoneExperts(const Json& json,
                                                   int num_layers) {
@@ -83,54 +113,31 @@ MoeSpec ExaoneMoe(const DecoderConfig& config, const DeepseekExperts& experts,
 }
 
 absl::StatusOr<DecoderSpec> ExaoneMoeSpec(const Json& json) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
-                         ReadDecoderConfig(json, ExaoneDefaults()));
+  INLAY_ASSIGN_OR_RETURN(ExaoneParts parts, ReadExaoneParts(json));
+  const DecoderConfig& config = parts.config;
   INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
                          ReadExaoneExperts(json, config.num_layers));
-  INLAY_ASSIGN_OR_RETURN(const int window, ReadWindow(json, 4096));
-  std::vector<bool> sliding(static_cast<size_t>(config.num_layers), false);
-  if (window > 0) {
-    INLAY_ASSIGN_OR_RETURN(sliding, ReadExaoneSliding(json, config.num_layers));
-  }
-  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));
-  DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
-  spec.max_positions = UsablePositions(config.max_positions, rope);
-  spec.ropes.push_back(rope);
   for (int i = 0; i < config.num_layers; ++i) {
     const std::string prefix = LayerPrefix(i);
-    const bool slides = sliding[static_cast<size_t>(i)];
     PartSpec mlp = LlamaStyleMlp(config, prefix, false);
     if (experts.HasExperts(i)) {
       mlp = ExaoneMoe(config, experts, prefix + "mlp.");
     }
-    spec.layers.push_back(LlamaStyleLayer(
-        config, prefix, NormKind::kRms,
-        ExaoneAttention(config, window, slides, prefix), std::move(mlp)));
+    parts.spec.layers.push_back(LlamaStyleLayer(
+        config, prefix, NormKind::kRms, parts.Attention(i), std::move(mlp)));
   }
-  return spec;
+  return std::move(parts.spec);
 }
 
 absl::StatusOr<DecoderSpec> Exaone4Spec(const Json& json) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
-                         ReadDecoderConfig(json, ExaoneDefaults()));
-  INLAY_ASSIGN_OR_RETURN(const int window, ReadWindow(json, 4096));
-  std::vector<bool> sliding(static_cast<size_t>(config.num_layers), false);
-  if (window > 0) {
-    INLAY_ASSIGN_OR_RETURN(sliding, ReadExaoneSliding(json, config.num_layers));
-  }
-  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));
-  DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
-  spec.max_positions = UsablePositions(config.max_positions, rope);
-  spec.ropes.push_back(rope);
-  for (int i = 0; i < config.num_layers; ++i) {
+  INLAY_ASSIGN_OR_RETURN(ExaoneParts parts, ReadExaoneParts(json));
+  for (int i = 0; i < parts.config.num_layers; ++i) {
     const std::string prefix = LayerPrefix(i);
-    const bool slides = sliding[static_cast<size_t>(i)];
-    spec.layers.push_back(
-        PostNormLayer(config, prefix, NormKind::kRms,
-                      ExaoneAttention(config, window, slides, prefix),
-                      LlamaStyleMlp(config, prefix, false)));
+    parts.spec.layers.push_back(
+        PostNormLayer(parts.config, prefix, NormKind::kRms, parts.Attention(i),
+                      LlamaStyleMlp(parts.config, prefix, false)));
   }
-  return spec;
+  return std::move(parts.spec);
 }
 
 }  // namespace

@@ -77,11 +77,11 @@ absl::Status ReadFalconNorms(const Json& json, FalconConfig* falcon) {
 absl::StatusOr<FalconConfig> ReadFalconConfig(const Json& json) {
   FalconConfig out;
   INLAY_ASSIGN_OR_RETURN(out.grouped,
-                         ReadFlag(json, "new_decoder_architecture", false));
-  INLAY_ASSIGN_OR_RETURN(out.multi_query, ReadFlag(json, "multi_query", true));
-  INLAY_ASSIGN_OR_RETURN(out.parallel, ReadFlag(json, "parallel_attn", true));
-  INLAY_ASSIGN_OR_RETURN(out.bias, ReadFlag(json, "bias", false));
-  INLAY_ASSIGN_OR_RETURN(out.alibi, ReadFlag(json, "alibi", false));
+                         JsonFlag(json, "new_decoder_architecture", false));
+  INLAY_ASSIGN_OR_RETURN(out.multi_query, JsonFlag(json, "multi_query", true));
+  INLAY_ASSIGN_OR_RETURN(out.parallel, JsonFlag(json, "parallel_attn", true));
+  INLAY_ASSIGN_OR_RETURN(out.bias, JsonFlag(json, "bias", false));
+  INLAY_ASSIGN_OR_RETURN(out.alibi, JsonFlag(json, "alibi", false));
   INLAY_RETURN_IF_ERROR(ReadFalconNorms(json, &out));
   INLAY_ASSIGN_OR_RETURN(out.decoder, ReadFalconDecoder(json, out));
   return out;

@@ -1,5 +1,6 @@
 // Gemma 2 (arXiv:2408.00118): norms on both sides of each part, softcaps,
-// windows on every other layer.
+// windows on every other layer. VaultGemma (arXiv:2510.15001): the same without
+// the norms after parts.
 #include "core/model/arch.h"
 #include "core/model/arch/gemma_style.h"
 #include "core/model/decoder.h"
@@ -8,7 +9,7 @@
 namespace inlay {
 namespace {
 
-absl::StatusOr<DecoderSpec> Gemma2Spec(const Json& json) {
+absl::StatusOr<DecoderSpec> Gemma2Spec(const Json& json, bool post_norms) {
   DecoderDefaults defaults;
   defaults.vocab_size = 256000;
   defaults.hidden_size = 2304;
@@ -40,6 +41,8 @@ absl::StatusOr<DecoderSpec> Gemma2Spec(const Json& json) {
     if (gemma.sliding[static_cast<size_t>(i)]) attention.window = gemma.window;
     spec.layers.push_back(SandwichLayer(config, prefix, attention,
                                         LlamaStyleMlp(config, prefix, false)));
+    if (post_norms) continue;
+    for (BlockSpec& block : spec.layers.back().blocks) block.post_norm = {};
   }
   return spec;
 }
@@ -48,7 +51,13 @@ absl::StatusOr<DecoderSpec> Gemma2Spec(const Json& json) {
 
 absl::StatusOr<std::unique_ptr<Model>> MakeGemma2(const Json& config,
                                                   ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, Gemma2Spec(config));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, Gemma2Spec(config, true));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeVaultGemma(const Json& config,
+                                                      ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, Gemma2Spec(config, false));
   return BuildDecoder(spec, build);
 }
 

@@ -1,5 +1,7 @@
-// Llama 1 to 3 (arXiv:2302.13971, 2307.09288, 2407.21783); Arcee's foundation
-// models (AFM-4.5B), which are Llamas with an MLP of squared ReLUs, no gate.
+// Llama 1 to 3 (arXiv:2302.13971, 2307.09288, 2407.21783), and families that
+// are Llama but for little: Arcee's foundation models (AFM-4.5B) with an MLP of
+// squared ReLUs, no gate; Helium (Kyutai) with rope of neighbours; Jais 2
+// (Inception) with Arcee's MLP, LayerNorms and biases.
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
@@ -8,38 +10,22 @@
 namespace inlay {
 namespace {
 
-using MakeMlp = MlpSpec (*)(const DecoderConfig&, const std::string&, bool);
-
-absl::StatusOr<DecoderSpec> LlamaSpec(const Json& json,
-                                      const DecoderDefaults& defaults,
-                                      MakeMlp make_mlp) {
+absl::StatusOr<std::unique_ptr<Model>> Build(const Json& json,
+                                             const DecoderDefaults& defaults,
+                                             const LlamaVariant& variant,
+                                             ModelBuild& build) {
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadDecoderConfig(json, defaults));
-  INLAY_ASSIGN_OR_RETURN(const bool attention_bias,
-                         JsonBool(json, "attention_bias", false));
-  INLAY_ASSIGN_OR_RETURN(const bool mlp_bias,
-                         JsonBool(json, "mlp_bias", false));
-  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));
-  DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
-  spec.max_positions = UsablePositions(config.max_positions, rope);
-  spec.ropes.push_back(rope);
-  for (int i = 0; i < config.num_layers; ++i) {
-    const std::string prefix = LayerPrefix(i);
-    spec.layers.push_back(LlamaStyleLayer(
-        config, prefix, NormKind::kRms,
-        LlamaStyleAttention(config, prefix, attention_bias, attention_bias),
-        make_mlp(config, prefix, mlp_bias)));
-  }
-  return spec;
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         LlamaStyleSpec(json, config, variant));
+  return BuildDecoder(spec, build);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> MakeLlama(const Json& config,
                                                  ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
-                         LlamaSpec(config, {}, LlamaStyleMlp));
-  return BuildDecoder(spec, build);
+  return Build(config, {}, {}, build);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> MakeArcee(const Json& config,
@@ -50,9 +36,44 @@ absl::StatusOr<std::unique_ptr<Model>> MakeArcee(const Json& config,
   defaults.max_positions = 4096;
   defaults.norm_epsilon = 1e-5;
   defaults.activation = "relu2";
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
-                         LlamaSpec(config, defaults, LlamaStylePlainMlp));
-  return BuildDecoder(spec, build);
+  return Build(config, defaults, {.make_mlp = LlamaStylePlainMlp}, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeHelium(const Json& config,
+                                                  ModelBuild& build) {
+  DecoderDefaults defaults;
+  defaults.vocab_size = 48000;
+  defaults.hidden_size = 2560;
+  defaults.intermediate_size = 7040;
+  defaults.num_layers = 24;
+  defaults.num_heads = 20;
+  defaults.num_kv_heads = 20;
+  defaults.head_dim = UnlessNull(config, "head_dim", 128);
+  defaults.max_positions = 4096;
+  defaults.norm_epsilon = 1e-8;
+  return Build(config, defaults,
+               {.may_bias_output = false,
+                .rope = {.theta = 100000.0},
+                .rope_style = RopeStyle::kInterleaved},
+               build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeJais2(const Json& config,
+                                                 ModelBuild& build) {
+  DecoderDefaults defaults;
+  defaults.vocab_size = 150272;
+  defaults.hidden_size = 3328;
+  defaults.intermediate_size = 26624;
+  defaults.num_heads = 26;
+  defaults.max_positions = 8192;
+  defaults.norm_epsilon = 1e-5;
+  defaults.epsilon_key = "layer_norm_eps";
+  defaults.activation = "relu2";
+  return Build(config, defaults,
+               {.norm = NormKind::kLayer,
+                .make_mlp = LlamaStylePlainMlp,
+                .biases = true},
+               build);
 }
 
 }  // namespace inlay

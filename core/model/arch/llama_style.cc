@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "memory/formatted_string.h"
@@ -112,6 +113,43 @@ LayerSpec PostNormLayer(const DecoderConfig& config, const std::string& prefix,
                                config.norm_epsilon};
   layer.blocks[1].part = std::move(mlp);
   return layer;
+}
+
+absl::StatusOr<float> ReadClip(const Json& json) {
+  INLAY_ASSIGN_OR_RETURN(
+      const std::optional<double> clip,
+      ReadOptionalNumber(json, "clip_qkv", std::nullopt, 1e-6, 1e9));
+  return static_cast<float>(clip.value_or(0.0));
+}
+
+absl::StatusOr<DecoderSpec> LlamaStyleSpec(const Json& json,
+                                           const DecoderConfig& config,
+                                           const LlamaVariant& variant) {
+  INLAY_ASSIGN_OR_RETURN(const bool attention_bias,
+                         JsonBool(json, "attention_bias", variant.biases));
+  INLAY_ASSIGN_OR_RETURN(const bool mlp_bias,
+                         JsonBool(json, "mlp_bias", variant.biases));
+  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
+                         ReadRope(json, config, variant.rope));
+  float clip = 0.0f;
+  if (variant.clips) {
+    INLAY_ASSIGN_OR_RETURN(clip, ReadClip(json));
+  }
+  DecoderSpec spec = LlamaStyleDecoder(config, variant.norm);
+  spec.max_positions = UsablePositions(config.max_positions, rope);
+  spec.ropes.push_back(rope);
+  for (int i = 0; i < config.num_layers; ++i) {
+    const std::string prefix = LayerPrefix(i);
+    AttentionSpec attention =
+        LlamaStyleAttention(config, prefix, attention_bias,
+                            attention_bias && variant.may_bias_output);
+    attention.rope_style = variant.rope_style;
+    attention.clip = clip;
+    spec.layers.push_back(
+        LlamaStyleLayer(config, prefix, variant.norm, std::move(attention),
+                        variant.make_mlp(config, prefix, mlp_bias)));
+  }
+  return spec;
 }
 
 absl::Status ExpectSilu(const Json& config, std::string_view key) {

@@ -52,6 +52,27 @@ LayerSpec LlamaStyleLayer(const DecoderConfig& config,
 LayerSpec PostNormLayer(const DecoderConfig& config, const std::string& prefix,
                         NormKind norm, AttentionSpec attention, PartSpec mlp);
 
+// How the families differ that are Llama but for this.
+struct LlamaVariant {
+  NormKind norm = NormKind::kRms;
+  MlpSpec (*make_mlp)(const DecoderConfig&, const std::string&,
+                      bool) = LlamaStyleMlp;
+  bool biases = false;          // where config.json does not say
+  bool may_bias_output = true;  // attention_bias is of o_proj, too
+  bool clips = false;           // clip_qkv
+  RopeDefaults rope;
+  RopeStyle rope_style = RopeStyle::kHalf;
+};
+
+// attention_bias, mlp_bias, the rotary embedding, and what ReadDecoderConfig
+// has read.
+absl::StatusOr<DecoderSpec> LlamaStyleSpec(const Json& json,
+                                           const DecoderConfig& config,
+                                           const LlamaVariant& variant);
+
+// clip_qkv, 0 where it is null or absent (AttentionSpec::clip).
+absl::StatusOr<float> ReadClip(const Json& json);
+
 // UNIMPLEMENTED where the activation `key` is not SiLU, in networks whose parts
 // have it fixed here (short convolutions).
 absl::Status ExpectSilu(const Json& config, std::string_view key);

@@ -82,7 +82,7 @@ absl::StatusOr<MambaSpec> ReadMamba(const Json& config, const MambaKeys& keys,
   INLAY_ASSIGN_OR_RETURN(const bool bias, JsonBool(config, keys.bias, false));
   MambaSpec spec;
   INLAY_ASSIGN_OR_RETURN(spec.conv_bias,
-                         ReadFlag(config, keys.conv_bias, true));
+                         JsonFlag(config, keys.conv_bias, true));
   if (heads * head_dim != inner || inner > kMaxHidden || heads % groups != 0) {
     return absl::InvalidArgumentError(FormattedString(
         "config.json: %d mixer heads of dimension %d in %d groups; together "

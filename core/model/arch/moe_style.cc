@@ -60,7 +60,7 @@ absl::StatusOr<MoeConfig> ReadMoeConfig(const Json& config,
               1, std::min<int64_t>(experts, kMaxExpertsPerToken)));
   INLAY_ASSIGN_OR_RETURN(
       moe.routing.normalised,
-      ReadFlag(config, "norm_topk_prob", defaults.normalised));
+      JsonFlag(config, "norm_topk_prob", defaults.normalised));
   INLAY_ASSIGN_OR_RETURN(
       moe.width, JsonInt(config, width_key, defaults.width, 1, kMaxHidden));
   moe.routing.num_experts = static_cast<int>(experts);

@@ -20,13 +20,10 @@ absl::Status Unsupported(const char* what) {
 
 // What the published 7B and 30B models do not have. `attention`: attn_config.
 absl::Status CheckMptSupported(const Json& json, const Json& attention) {
-  INLAY_ASSIGN_OR_RETURN(const bool no_bias, ReadFlag(json, "no_bias", true));
+  INLAY_ASSIGN_OR_RETURN(const bool no_bias, JsonFlag(json, "no_bias", true));
   if (!no_bias) return Unsupported("no_bias is false; only true");
   const Json* scale = JsonFind(json, "logit_scale");
   if (scale != nullptr) return Unsupported("logit_scale is set; only null");
-  INLAY_ASSIGN_OR_RETURN(const double clip,
-                         JsonNumber(attention, "clip_qkv", 0.0, 0.0, 1e9));
-  if (clip != 0.0) return Unsupported("attn_config.clip_qkv is set; only null");
   const Json* type = JsonFind(attention, "attn_type");
   if (type != nullptr && *type != "multihead_attention") {
     return Unsupported(
@@ -35,10 +32,10 @@ absl::Status CheckMptSupported(const Json& json, const Json& attention) {
   for (const auto& [key, message] :
        {std::pair{"qk_ln", "attn_config.qk_ln is true; only false"},
         std::pair{"prefix_lm", "attn_config.prefix_lm is true; only false"}}) {
-    INLAY_ASSIGN_OR_RETURN(const bool flag, ReadFlag(attention, key, false));
+    INLAY_ASSIGN_OR_RETURN(const bool flag, JsonFlag(attention, key, false));
     if (flag) return Unsupported(message);
   }
-  INLAY_ASSIGN_OR_RETURN(const bool alibi, ReadFlag(attention, "alibi", true));
+  INLAY_ASSIGN_OR_RETURN(const bool alibi, JsonFlag(attention, "alibi", true));
   if (!alibi) return Unsupported("attn_config.alibi is false; only true");
   INLAY_ASSIGN_OR_RETURN(
       const double most,
@@ -72,12 +69,14 @@ absl::StatusOr<DecoderConfig> ReadMptConfig(const Json& json) {
   return ReadDecoderConfig(named, defaults);
 }
 
-LayerSpec MptLayer(const DecoderConfig& config, int layer, float scale) {
+LayerSpec MptLayer(const DecoderConfig& config, int layer, float scale,
+                   float clip) {
   const std::string prefix = FormattedString("transformer.blocks.%d.", layer);
   const int64_t hidden = config.hidden_size;
   AttentionSpec attention = LlamaStyleAttention(config, prefix, false, false);
   attention.rope = -1;
   if (scale > 0.0f) attention.scale = scale;
+  attention.clip = clip;
   attention.qkv = {{prefix + "attn.Wqkv", 3 * hidden, hidden}};
   attention.output.name = prefix + "attn.out_proj";
   attention.alibi_slopes.resize(static_cast<size_t>(config.num_heads));
@@ -105,13 +104,16 @@ absl::StatusOr<std::unique_ptr<Model>> MakeMpt(const Json& json,
   INLAY_ASSIGN_OR_RETURN(
       const double scale,
       JsonNumber(attention, "softmax_scale", 0.0, 1e-6, 1e6));
+  INLAY_ASSIGN_OR_RETURN(const double clip,
+                         JsonNumber(attention, "clip_qkv", 0.0, 0.0, 1e9));
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config, ReadMptConfig(json));
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kLayerNoBias);
   spec.optional_prefix = "transformer.";
   spec.embedding = "transformer.wte.weight";
   spec.final_norm.name = "transformer.norm_f";
   for (int i = 0; i < config.num_layers; ++i) {
-    spec.layers.push_back(MptLayer(config, i, static_cast<float>(scale)));
+    spec.layers.push_back(MptLayer(config, i, static_cast<float>(scale),
+                                   static_cast<float>(clip)));
   }
   return BuildDecoder(spec, build);
 }

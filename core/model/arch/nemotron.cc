@@ -7,9 +7,9 @@
 #include "memory/status.h"
 
 namespace inlay {
-namespace {
 
-absl::StatusOr<DecoderSpec> NemotronSpec(const Json& json) {
+absl::StatusOr<std::unique_ptr<Model>> MakeNemotron(const Json& json,
+                                                    ModelBuild& build) {
   DecoderDefaults defaults;
   defaults.vocab_size = 256000;
   defaults.hidden_size = 6144;
@@ -21,30 +21,11 @@ absl::StatusOr<DecoderSpec> NemotronSpec(const Json& json) {
   defaults.activation = "relu2";
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadDecoderConfig(json, defaults));
-  INLAY_ASSIGN_OR_RETURN(const bool attention_bias,
-                         JsonBool(json, "attention_bias", false));
-  INLAY_ASSIGN_OR_RETURN(const bool mlp_bias,
-                         JsonBool(json, "mlp_bias", false));
-  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
-                         ReadRope(json, config, {.partial = 0.5}));
-  DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kLayerZeroCentred);
-  spec.max_positions = UsablePositions(config.max_positions, rope);
-  spec.ropes.push_back(rope);
-  for (int i = 0; i < config.num_layers; ++i) {
-    const std::string prefix = LayerPrefix(i);
-    spec.layers.push_back(LlamaStyleLayer(
-        config, prefix, NormKind::kLayerZeroCentred,
-        LlamaStyleAttention(config, prefix, attention_bias, attention_bias),
-        LlamaStylePlainMlp(config, prefix, mlp_bias)));
-  }
-  return spec;
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Model>> MakeNemotron(const Json& config,
-                                                    ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, NemotronSpec(config));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         LlamaStyleSpec(json, config,
+                                        {.norm = NormKind::kLayerZeroCentred,
+                                         .make_mlp = LlamaStylePlainMlp,
+                                         .rope = {.partial = 0.5}}));
   return BuildDecoder(spec, build);
 }
 

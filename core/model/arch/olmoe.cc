@@ -4,7 +4,6 @@
 #include "core/model/arch/llama_style.h"
 #include "core/model/arch/moe_style.h"
 #include "core/model/decoder.h"
-#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -27,11 +26,7 @@ absl::StatusOr<DecoderSpec> OlmoeSpec(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(const bool bias,
                          JsonBool(json, "attention_bias", false));
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));
-  if (const Json* clip = JsonFind(json, "clip_qkv"); clip != nullptr) {
-    return absl::UnimplementedError(
-        FormattedString("config.json: clip_qkv is %s; supported here is null",
-                        DumpJson(*clip)));
-  }
+  INLAY_ASSIGN_OR_RETURN(const float clip, ReadClip(json));
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
   spec.max_positions = UsablePositions(config.max_positions, rope);
   spec.ropes.push_back(rope);
@@ -40,6 +35,7 @@ absl::StatusOr<DecoderSpec> OlmoeSpec(const Json& json) {
     AttentionSpec attention = LlamaStyleAttention(config, prefix, bias, bias);
     AddHeadNorms(config, prefix, NormKind::kRms, &attention);
     attention.joint_norms = true;
+    attention.clip = clip;
     spec.layers.push_back(LlamaStyleLayer(
         config, prefix, NormKind::kRms, attention,
         LlamaStyleMoe(config, moe, prefix + "mlp.", "gate", false)));

@@ -29,6 +29,9 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
   if (!build.on_cpu()) block->ChooseRopeKv(spec, rotary_dim, build);
   INLAY_RETURN_IF_ERROR(block->LoadProjections(spec, norm, build));
   block->joint_norms_ = spec.joint_norms;
+  block->norms_after_rope_ = spec.norms_after_rope;
+  block->limit_ = spec.clip;
+  INLAY_DCHECK(!spec.norms_after_rope || spec.clip == 0.0f);
   block->chunk_ = spec.chunk;
   block->query_factor_ = spec.query_factor;
   block->has_pattern_ =
@@ -80,6 +83,8 @@ void AttentionBlock::ChooseRopeKv(const AttentionSpec& spec, int rotary_dim,
     if (!build.fused || build.kernels.IsForced(op)) return;
   }
   if (spec.v_norm.kind != NormKind::kNone || reads_other_kv_) return;
+  // The pass has norms before rope, and nothing between.
+  if (spec.norms_after_rope || spec.clip > 0.0f) return;
   // RMS norms, of heads.
   for (const NormSpec* norm : {&spec.q_norm, &spec.k_norm}) {
     if (norm->kind != NormKind::kNone &&
@@ -145,6 +150,16 @@ absl::Status AttentionBlock::ChooseKernels(const AttentionSpec& spec,
     desc.num_heads = spec.num_kv_heads;
     INLAY_ASSIGN_OR_RETURN(k_rope_,
                            build.kernels.Choose("rope", RopeTable(), desc));
+  }
+  if (spec.clip > 0.0f) {
+    const auto clip = [&](int64_t width) {
+      return build.kernels.Choose(
+          "elementwise", ElementwiseTable(),
+          ElementwiseDesc{Elementwise::kClamp, width, build.activation});
+    };
+    INLAY_ASSIGN_OR_RETURN(clip_qkv_, clip(q_width_ + 2 * kv_width_));
+    INLAY_ASSIGN_OR_RETURN(clip_q_, clip(q_width_));
+    INLAY_ASSIGN_OR_RETURN(clip_kv_, clip(kv_width_));
   }
   if (spec.query_factor >= 0) {
     INLAY_ASSIGN_OR_RETURN(scale_queries_, RowScale::Create(q_width_, build));
@@ -297,6 +312,20 @@ absl::Status AttentionBlock::NormaliseHeads(const Step& step,
   return normalise(k_norm_, scratch.k);
 }
 
+absl::Status AttentionBlock::Clip(const Step& step,
+                                  const Scratch& scratch) const {
+  if (limit_ == 0.0f) return absl::OkStatus();
+  if (side_by_side_) {
+    return clip_qkv_.Run({scratch.fused, {}, limit_}, step.stream);
+  }
+  if (!scratch.q.empty()) {
+    INLAY_RETURN_IF_ERROR(clip_q_.Run({scratch.q, {}, limit_}, step.stream));
+  }
+  if (reads_other_kv_) return absl::OkStatus();
+  INLAY_RETURN_IF_ERROR(clip_kv_.Run({scratch.k, {}, limit_}, step.stream));
+  return clip_kv_.Run({scratch.v, {}, limit_}, step.stream);
+}
+
 absl::Status AttentionBlock::Rotate(const Step& step,
                                     const Scratch& scratch) const {
   if (rope_index_ < 0) return absl::OkStatus();
@@ -340,8 +369,10 @@ absl::Status AttentionBlock::Finish(const Step& step, const KvLayerView& kv,
   if (rope_kv_.row != nullptr) {
     return rope_kv_.Run(FusedParams(step, kv, scratch), step.stream);
   }
+  if (norms_after_rope_) INLAY_RETURN_IF_ERROR(Rotate(step, scratch));
   INLAY_RETURN_IF_ERROR(NormaliseHeads(step, scratch));
-  INLAY_RETURN_IF_ERROR(Rotate(step, scratch));
+  INLAY_RETURN_IF_ERROR(Clip(step, scratch));
+  if (!norms_after_rope_) INLAY_RETURN_IF_ERROR(Rotate(step, scratch));
   if (reads_other_kv_) return absl::OkStatus();
   KvWriteParams write;
   write.k = scratch.k;

@@ -16,6 +16,7 @@
 #include "core/model/layers/token_mixer.h"
 #include "kernels/attention/attention.h"
 #include "kernels/decode_attention/decode_attention.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/kv_write/kv_write.h"
 #include "kernels/rope/rope.h"
 #include "kernels/rope_kv/rope_kv.h"
@@ -117,6 +118,7 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   RopeKvParams FusedParams(const Step& step, const KvLayerView& kv,
                            const Scratch& scratch) const;
   absl::Status NormaliseHeads(const Step& step, const Scratch& scratch) const;
+  absl::Status Clip(const Step& step, const Scratch& scratch) const;
   absl::Status Rotate(const Step& step, const Scratch& scratch) const;
   // As attention sees them on CPU.
   absl::Span<const AttentionSequence> Sequences(
@@ -147,6 +149,11 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   Norm q_norm_;
   Norm k_norm_;
   Norm v_norm_;
+  bool norms_after_rope_ = false;
+  float limit_ = 0.0f;  // AttentionSpec::clip
+  Op<ElementwiseDesc, ElementwiseParams> clip_qkv_;
+  Op<ElementwiseDesc, ElementwiseParams> clip_q_;
+  Op<ElementwiseDesc, ElementwiseParams> clip_kv_;
   Op<RopeKvDesc, RopeKvParams> rope_kv_;  // no row: the ops after it instead
   Op<RopeDesc, RopeParams> q_rope_;
   Op<RopeDesc, RopeParams> k_rope_;

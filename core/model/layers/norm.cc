@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/layers/step.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 

@@ -6,6 +6,7 @@
 
 #include <numeric>
 
+#include "core/formats/gguf_arch.h"
 #include "tests/support/memory_weights.h"
 
 namespace inlay {
@@ -146,6 +147,85 @@ TEST(GgufParts, RefusesOtherShapes) {
   config["linear_num_key_heads"] = 3;
   EXPECT_EQ(PresentGgufParts(config, weights).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+// 3 heads that share 1 of keys, 2 rows each; StarCoder's stay together.
+TEST(GgufParts, JoinedHeadsComeApart) {
+  auto weights = std::make_shared<MemoryWeights>(true);
+  weights->Add("h.0.query_key_value.weight", DType::kF32, {10, 5},
+               Rows(10, 5).data());
+  weights->Add("h.0.query_key_value.bias", DType::kF32, {10},
+               Rows(10, 1).data());
+  weights->Add("h.0.c_attn.weight", DType::kF32, {10, 5}, Rows(10, 5).data());
+  const Json heads = {{"num_attention_heads", 3}, {"num_key_value_heads", 1}};
+  Json falcon = heads;
+  falcon["model_type"] = "falcon";
+  const auto parts = PresentGgufParts(falcon, weights);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  for (const auto& [name, rows] :
+       {std::pair<std::string, std::vector<int>>{"q_proj", {0, 1, 2, 3, 4, 5}},
+        {"k_proj", {6, 7}},
+        {"v_proj", {8, 9}}}) {
+    EXPECT_EQ(
+        RowNumbers(ValuesOf<float>(**parts, "h.0." + name + ".weight"), 5),
+        rows);
+    EXPECT_EQ(RowNumbers(ValuesOf<float>(**parts, "h.0." + name + ".bias"), 1),
+              rows);
+  }
+  Json starcoder = heads;
+  starcoder["model_type"] = "gpt_bigcode";
+  starcoder["multi_query"] = true;
+  EXPECT_EQ(*PresentGgufParts(starcoder, weights), weights);
+  starcoder["multi_query"] = false;
+  const auto apart = PresentGgufParts(starcoder, weights);
+  ASSERT_TRUE(apart.ok()) << apart.status();
+  EXPECT_EQ((*apart)->Find("h.0.c_attn.weight"), nullptr);
+  EXPECT_NE((*apart)->Find("h.0.k_proj.weight"), nullptr);
+  falcon["num_attention_heads"] = 2;
+  falcon["num_key_value_heads"] = 2;
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(PresentGgufParts(falcon, weights).status()));
+}
+
+TEST(GgufParts, NormsOfHeadsAndOfPartsGetTheirNames) {
+  auto weights = std::make_shared<MemoryWeights>(true);
+  weights->Add("a.norms.weight", DType::kF32, {3, 4}, Rows(3, 4).data());
+  weights->Add("a.input_layernorm.weight", DType::kF32, {3}, Rows(3, 1).data());
+  const auto parts =
+      PresentGgufParts(Json{{"model_type", "stablelm"}}, weights);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  for (int head = 0; head < 3; ++head) {
+    const std::string name = "a.norms." + std::to_string(head) + ".weight";
+    ASSERT_NE((*parts)->Find(name), nullptr);
+    EXPECT_EQ((*parts)->Find(name)->shape, std::vector<int64_t>{4});
+    EXPECT_EQ(RowNumbers(ValuesOf<float>(**parts, name), 4),
+              std::vector<int>{head});
+  }
+  const auto norms = PresentGgufParts(
+      Json{{"model_type", "falcon"}, {"num_ln_in_parallel_attn", 2}}, weights);
+  ASSERT_TRUE(norms.ok()) << norms.status();
+  EXPECT_EQ(RowNumbers(ValuesOf<float>(**norms, "a.ln_mlp.weight"), 1),
+            (std::vector<int>{0, 1, 2}));
+  // Rows of vectors in blocks are none.
+  auto blocks = std::make_shared<MemoryWeights>(true);
+  const std::string bytes(34 * 4, 0);
+  blocks->Add("a.norms.weight", DType::kQ8_0, {4, 32}, bytes.data());
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      PresentGgufParts(Json{{"model_type", "stablelm"}}, blocks).status()));
+  auto bias = std::make_shared<MemoryWeights>(true);
+  bias->Add("h.query_key_value.bias", DType::kQ8_0, {96}, bytes.data());
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      PresentGgufParts(Json{{"model_type", "bloom"}}, bias).status()));
+}
+
+// Gate and up as one tensor, which expert_source.h takes apart.
+TEST(GgufParts, Mistral4sExpertsLieTogether) {
+  const auto arch = FindGgufArch("mistral4");
+  ASSERT_TRUE(arch.ok()) << arch.status();
+  const auto name =
+      PublishedTensorName(**arch, "blk.3.ffn_gate_up_exps.weight");
+  ASSERT_TRUE(name.has_value());
+  EXPECT_EQ(name->name, "model.layers.3.mlp.experts.gate_up_proj");
 }
 
 }  // namespace

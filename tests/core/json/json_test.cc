@@ -113,6 +113,13 @@ TEST(JsonTest, TypedLookupsNameKeyValueAndRange) {
   EXPECT_EQ(*JsonInt(json, "z", 7, 0, 10), 7);
   EXPECT_EQ(*JsonNumber(json, "n", 0, 0, 10), 5.0);
   EXPECT_TRUE(*JsonBool(json, "t", false));
+  // Null leaves a value to the fallback, and switches a flag off.
+  EXPECT_TRUE(*JsonBool(json, "z", true));
+  EXPECT_TRUE(*JsonFlag(json, "t", false));
+  EXPECT_TRUE(*JsonFlag(json, "missing", true));
+  EXPECT_FALSE(*JsonFlag(json, "missing", false));
+  EXPECT_FALSE(*JsonFlag(json, "z", true));
+  EXPECT_TRUE(*JsonFlag(Json(), "z", true));
   EXPECT_EQ(*JsonString(json, "s", ""), "v");
   for (const char* key : {"x", "t", "s", "big"}) {
     EXPECT_FALSE(JsonInt(json, key, 0, INT64_MIN, INT64_MAX).ok()) << key;

@@ -23,8 +23,35 @@ struct RefusedKey {
 };
 constexpr auto kBad = absl::StatusCode::kInvalidArgument;
 constexpr RefusedKey kRefused[] = {
-    {"olmoe", "clip_qkv", R"({"clip_qkv": 8.0})"},
+    {"olmoe", "clip_qkv", R"({"clip_qkv": 0.0})", kBad},
     {"ernie4_5_moe", "use_bias", R"({"use_bias": true})"},
+    {"hunyuan_v1_dense", "use_cla", R"({"use_cla": true})"},
+    {"hunyuan_v1_dense", "alpha", R"({"rope_scaling": {"type": "dynamic",
+        "alpha": -1}})",
+     kBad},
+    {"hunyuan_v1_dense", "head_dim", R"({"head_dim": 2})", kBad},
+    {"hunyuan_v1_moe", "moe_topk", R"({"moe_topk": [5]})", kBad},
+    {"hunyuan_v1_moe", "moe_topk", R"({"moe_topk": []})", kBad},
+    {"hunyuan_v1_moe", "num_experts", R"({"num_experts": ["a"]})", kBad},
+    {"hunyuan_v1_moe", "moe_layer_num_skipped",
+     R"({"moe_layer_num_skipped": 1})"},
+    {"gpt_neo", "attention_types", R"({"attention_layers": null,
+        "attention_types": "global"})",
+     kBad},
+    {"gpt_neo", "attention_types",
+     R"({"attention_layers": null,
+        "attention_types": [[["global", "other"], 1]]})",
+     kBad},
+    {"gpt_neo", "attention_types", R"({"attention_layers": null,
+        "attention_types": [[["global"], 3]]})",
+     kBad},
+    {"gpt_neo", "attention_types", R"({"attention_layers": null,
+        "attention_types": [[["local"], 1]]})",
+     kBad},
+    {"gpt_neo", "attention_layers", R"({"attention_layers": ["local"]})", kBad},
+    {"gpt_neo", "window_size", R"({"window_size": 0})", kBad},
+    {"ministral", "layer_types", R"({"layer_types": ["chunked_attention",
+        "full_attention"]})"},
     {"ernie4_5_moe", "moe_norm_min", R"({"moe_norm_min": 0.5})"},
     {"ernie4_5_moe", "moe_k", R"({"moe_k": 5})", kBad},
     {"opt", "layer_norm_elementwise_affine",
@@ -42,7 +69,6 @@ constexpr RefusedKey kRefused[] = {
     {"mpt", "no_bias", R"({"no_bias": false})"},
     {"mpt", "logit_scale", R"({"logit_scale": 0.5})"},
     {"mpt", "expansion_ratio", R"({"expansion_ratio": 2})"},
-    {"mpt", "clip_qkv", R"({"attn_config": {"clip_qkv": 6.0}})"},
     {"mpt", "attn_type",
      R"({"attn_config": {"attn_type": "multiquery_attention"}})"},
     {"mpt", "qk_ln", R"({"attn_config": {"qk_ln": true}})"},
@@ -50,7 +76,7 @@ constexpr RefusedKey kRefused[] = {
     {"mpt", "alibi", R"({"attn_config": {"alibi": false}})"},
     {"mpt", "alibi_bias_max", R"({"attn_config": {"alibi_bias_max": 16}})"},
     {"phi", "tie_word_embeddings", R"({"tie_word_embeddings": true})"},
-    {"olmo", "clip_qkv", R"({"clip_qkv": 8.0})"},
+    {"olmo", "clip_qkv", R"({"clip_qkv": -8.0})", kBad},
     {"dots1", "scoring_func", R"({"scoring_func": "softmax"})"},
     {"glm4_moe_lite", "scoring_func", R"({"scoring_func": "softmax"})"},
     {"glm4_moe_lite", "mlp_layer_types", R"({"mlp_layer_types": ["dense"]})",
@@ -110,6 +136,58 @@ DecoderSpec Described(const char* model, const char* changes,
   auto spec = DescribeDecoder(files, *device);
   EXPECT_TRUE(spec.ok()) << spec.status();
   return spec.ok() ? *std::move(spec) : DecoderSpec();
+}
+
+// As published, where transformers' own class is spelled otherwise.
+TEST(FamilyKeysTest, NamesOfPublishedFiles) {
+  for (const auto& [model, name] :
+       {std::pair{"mpt", R"({"architectures": ["MPTForCausalLM"]})"},
+        std::pair{"exaone_moe",
+                  R"({"architectures": ["ExaoneMoEForCausalLM"]})"}}) {
+    EXPECT_FALSE(Described(model, name).layers.empty());
+  }
+}
+
+// Which layers of GPT-Neo have windows, by any of three.
+TEST(FamilyKeysTest, GptNeosWindows) {
+  for (const auto& [changes, windows] :
+       {std::pair{R"({})", std::vector<int>{0, 32}},
+        {R"({"attention_layers": ["local", "global"]})", {32, 0}},
+        {R"({"attention_layers": null,
+             "attention_types": [[["local"], 2]]})",
+         {32, 32}},
+        {R"({"attention_layers": null, "attention_types": null})", {0, 32}}}) {
+    SCOPED_TRACE(changes);
+    const DecoderSpec spec = Described("gpt_neo", changes);
+    ASSERT_EQ(spec.layers.size(), windows.size());
+    for (size_t i = 0; i < windows.size(); ++i) {
+      EXPECT_EQ(std::get<AttentionSpec>(spec.layers[i].blocks[0].part).window,
+                windows[i]);
+    }
+  }
+}
+
+// Layers of Hunyuan differ in what their lists say; the shared MLP is as wide
+// as so many of intermediate_size.
+TEST(FamilyKeysTest, HunyuansLists) {
+  const DecoderSpec spec = Described("hunyuan_v1_moe", R"({
+      "num_hidden_layers": 2, "moe_topk": [1, 3], "num_experts": [4, 5],
+      "moe_intermediate_size": [16, 48], "num_shared_expert": [1, 2]})");
+  ASSERT_EQ(spec.layers.size(), 2u);
+  const int64_t wanted[2][4] = {{1, 4, 16, 32}, {3, 5, 48, 64}};
+  for (size_t i = 0; i < 2; ++i) {
+    const auto& moe = std::get<MoeSpec>(spec.layers[i].blocks[1].part);
+    EXPECT_EQ(moe.routing.top_k, wanted[i][0]);
+    EXPECT_EQ(static_cast<int64_t>(moe.experts.size()), wanted[i][1]);
+    EXPECT_EQ(moe.experts[0].width, wanted[i][2]);
+    EXPECT_EQ(moe.shared->width, wanted[i][3]);
+  }
+  const DecoderSpec plain =
+      Described("hunyuan_v1_dense", R"({"use_qk_norm": false, "rope_scaling": {
+          "type": "dynamic", "alpha": 0, "factor": 2.0}})");
+  EXPECT_EQ(std::get<AttentionSpec>(plain.layers[0].blocks[0].part).q_norm.kind,
+            NormKind::kNone);
+  EXPECT_EQ(plain.ropes[0].scaling, RopeScaling::kDynamic);
 }
 
 // The golden model has the published factors, which are the defaults.

@@ -55,7 +55,21 @@ TEST_P(WrittenGguf, Goldens) {
       {"phi", "phi2"},
       {"nemotron", "nemotron"},
       {"olmo", "olmo"},
-      {"stablelm", "stablelm"}};
+      {"stablelm", "stablelm"},
+      {"stablelm_12b", "stablelm"},
+      {"cohere_plus", "command-r"},
+      {"falcon", "falcon"},
+      {"falcon_40b", "falcon"},
+      {"bloom", "bloom"},
+      {"mpt", "mpt"},
+      {"gpt_bigcode", "starcoder"},
+      {"gpt_bigcode_mha", "starcoder"},
+      {"exaone_moe", "exaone-moe"},
+      {"exaone", "exaone"},
+      {"hunyuan_v1_dense", "hunyuan-dense"},
+      {"hunyuan_v1_moe", "hunyuan-moe"},
+      {"jais2", "jais2"},
+      {"mistral4", "mistral4"}};
   const absl::Status written =
       Write(Open(GetParam(), "config.json"), kArchs.at(GetParam()));
   ASSERT_TRUE(written.ok()) << written;
@@ -73,17 +87,19 @@ TEST_P(WrittenGguf, Goldens) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, WrittenGguf,
-    ::testing::Values("llama2", "llama_tied_bias", "llama_rope_linear",
-                      "mistral", "qwen2", "qwen2_yarn", "qwen3", "gemma2",
-                      "gemma3_text", "mixtral", "qwen2_moe", "qwen3_moe",
-                      "gpt_oss", "glm4_moe", "minimax_m2", "llama4_text",
-                      "gpt_neox", "deepseek_v2", "deepseek_v2_lite",
-                      "deepseek_v3", "deepseek_v32", "glm_moe_dsa",
-                      "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo3",
-                      "lfm2", "kimi_linear", "nemotron_h", "glm4_moe_lite",
-                      "lfm2_moe", "olmoe", "seed_oss", "ernie4_5",
-                      "ernie4_5_moe", "ministral3", "cohere", "dots1", "arcee",
-                      "phi", "nemotron", "olmo", "stablelm"),
+    ::testing::Values(
+        "llama2", "llama_tied_bias", "llama_rope_linear", "mistral", "qwen2",
+        "qwen2_yarn", "qwen3", "gemma2", "gemma3_text", "mixtral", "qwen2_moe",
+        "qwen3_moe", "gpt_oss", "glm4_moe", "minimax_m2", "llama4_text",
+        "gpt_neox", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3",
+        "deepseek_v32", "glm_moe_dsa", "qwen3_next", "qwen3_5_text",
+        "qwen3_5_moe_text", "olmo3", "lfm2", "kimi_linear", "nemotron_h",
+        "glm4_moe_lite", "lfm2_moe", "olmoe", "seed_oss", "ernie4_5",
+        "ernie4_5_moe", "ministral3", "cohere", "dots1", "arcee", "phi",
+        "nemotron", "olmo", "stablelm", "stablelm_12b", "cohere_plus", "falcon",
+        "falcon_40b", "bloom", "mpt", "gpt_bigcode", "gpt_bigcode_mha",
+        "exaone_moe", "exaone", "hunyuan_v1_dense", "hunyuan_v1_moe", "jais2",
+        "mistral4"),
     [](const auto& info) { return std::string(info.param); });
 
 // llama.cpp's names for text models of Qwen's multimodal ones, and what says

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/formats/gguf_gpt.h"
 #include "tests/core/model/gguf_golden.h"
 #include "tests/support/gguf_from_published.h"
 
@@ -26,7 +27,7 @@ class WrittenGguf : public GgufGoldenModel {
                      bool is_old = false) {
     INLAY_ASSIGN_OR_RETURN(const GgufArch* arch, FindGgufArch(name));
     INLAY_ASSIGN_OR_RETURN(GgufWriter writer, GgufWriter::Create(path_));
-    const Json& config = published.config;
+    const Json config = WithUsualNames(published.config, name);
     const auto number = [&](const char* key) {
       return config[key].get<uint32_t>();
     };
@@ -126,6 +127,13 @@ class WrittenGguf : public GgufGoldenModel {
         arch == "nemotron" ? "attention.layer_norm_epsilon"
                            : "attention.layer_norm_rms_epsilon",
         false);
+    if (config.contains("attn_config")) {
+      all->push_back(writer->SetF32(arch + ".attention.max_alibi_bias", 8.0f));
+    }
+    set("clip_qkv", "attention.clamp_kqv", false);
+    if (IsGgufGpt(arch)) {
+      set("layer_norm_epsilon", "attention.layer_norm_epsilon", false);
+    }
     set("logit_scale", "logit_scale", false);
     set("layer_norm_eps", "attention.layer_norm_epsilon", false);
     const auto set_int = [&](const char* from, const char* to) {
@@ -134,8 +142,11 @@ class WrittenGguf : public GgufGoldenModel {
           writer->SetU32(arch + "." + to, config[from].get<uint32_t>()));
     };
     set_int("sliding_window", "attention.sliding_window");
-    set_int("sliding_window_pattern", "attention.sliding_window_pattern");
-    if (arch == "olmo2" && config.contains("layer_types")) {
+    if (arch != "exaone-moe") {
+      set_int("sliding_window_pattern", "attention.sliding_window_pattern");
+    }
+    const bool has_pattern = arch == "olmo2" || arch == "exaone-moe";
+    if (has_pattern && config.contains("layer_types")) {
       std::string slides;
       for (const Json& type : config["layer_types"]) {
         slides.push_back(type == "sliding_attention" ? 1 : 0);
@@ -397,7 +408,8 @@ class WrittenGguf : public GgufGoldenModel {
     for (const auto& [from, to] :
          {std::pair{"llama_4_scaling_beta", ".attention.temperature_scale"},
           {"mscale_all_dim", ".rope.scaling.yarn_log_multiplier"}}) {
-      if (arch != "mistral3") break;
+      const bool is_temperature = from == std::string("llama_4_scaling_beta");
+      if (arch != "mistral3" && !(is_temperature && arch == "mistral4")) break;
       all->push_back(writer->SetF32(arch + to, scaling[from].get<float>()));
     }
     all->push_back(writer->SetString(arch + ".rope.scaling.type", type));

@@ -34,10 +34,21 @@ constexpr Wrong kWrong[] = {
     {"minimax_m2", "norm_topk_prob", R"({"norm_topk_prob": false})"},
     {"minimax_m2", "scoring_func", R"({"scoring_func": "softmax"})"},
     {"minimax_m2", "use_routing_bias", R"({"use_routing_bias": false})"},
-    {"cohere", "use_qk_norm", R"({"use_qk_norm": true})"},
     {"phi", "qk_layernorm", R"({"qk_layernorm": true})"},
-    {"stablelm", "qk_layernorm", R"({"qk_layernorm": true})"},
-    {"olmo", "clip_qkv", R"({"clip_qkv": 8.0})"},
+    {"falcon", "alibi", R"({"alibi": true})"},
+    {"falcon", "bias", R"({"bias": true})"},
+    {"falcon", "parallel_attn", R"({"parallel_attn": null})"},
+    {"falcon", "activation", R"({"activation": "relu"})"},
+    {"olmoe", "clip_qkv", R"({"clip_qkv": 8.0})"},
+    {"ernie4_5_moe", "use_bias", R"({"use_bias": true})"},
+    {"hunyuan_v1_moe", "moe_topk", R"({"moe_topk": [2, 1]})"},
+    {"exaone", "hidden_act", R"({"activation_function": "gelu"})"},
+    {"jais2", "hidden_act", R"({"hidden_act": "silu"})"},
+    {"mpt", "softmax_scale", R"({"attn_config": {"softmax_scale": 0.5}})"},
+    {"gpt_bigcode", "scale_attn_weights", R"({"scale_attn_weights": false})"},
+    {"gpt_bigcode", "activation_function",
+     R"({"activation_function": "relu"})"},
+    {"exaone_moe", "sliding_window", R"({"sliding_window": null})"},
     {"olmo", "attention_bias", R"({"attention_bias": true})"},
     {"arcee", "hidden_act", R"({"hidden_act": "silu"})"},
     {"dots1", "sliding_window", R"({"sliding_window": 64})"},
@@ -172,11 +183,16 @@ TEST(GgufFamilyErrors, NothingIsWritten) {
 // Nothing in config.json is of the type that it should be: errors, whichever.
 TEST(GgufFamilyErrors, AnyConfigIsAnErrorAtMost) {
   const FamilyFiles files;
-  for (const char* model :
-       {"qwen3_moe", "gpt_oss", "llama4_text", "deepseek_v3", "glm_moe_dsa",
-        "qwen3_5_moe_text", "gemma4_moe_text", "granitemoehybrid", "falcon_h1",
-        "nemotron_h", "kimi_linear", "lfm2", "minicpm3", "lfm2_moe",
-        "ernie4_5_moe"}) {
+  for (const char* model : {"qwen3_moe",       "gpt_oss",
+                            "llama4_text",     "deepseek_v3",
+                            "glm_moe_dsa",     "qwen3_5_moe_text",
+                            "gemma4_moe_text", "granitemoehybrid",
+                            "falcon_h1",       "nemotron_h",
+                            "kimi_linear",     "lfm2",
+                            "minicpm3",        "lfm2_moe",
+                            "ernie4_5_moe",    "falcon_40b",
+                            "bloom",           "mpt",
+                            "gpt_bigcode",     "exaone_moe"}) {
     const ModelFiles plain = Open(model, "config.json");
     for (const auto& [key, value] : plain.config.items()) {
       for (const Json& other : {Json::object({{"a", 1}}), Json("text"),

@@ -92,12 +92,29 @@ FAMILIES = {
             dict(DEFAULT, rope_theta=10000.0, partial_rotary_factor=0.5), PLAIN),
     'nemotron': ('Nemotron', dict(GROUPED, vocab_size=128, rms_norm_eps=None, norm_eps=1e-3, num_hidden_layers=1),
                  dict(DEFAULT, rope_theta=10000.0, partial_rotary_factor=0.5), PLAIN),
-    'olmo': ('Olmo', dict(DERIVED, vocab_size=128, rms_norm_eps=None), dict(DEFAULT, rope_theta=10000.0), PLAIN),
+    'olmo': ('Olmo', dict(DERIVED, vocab_size=128, rms_norm_eps=None, clip_qkv=1.5), dict(DEFAULT, rope_theta=10000.0), PLAIN),
     'stablelm': ('StableLm', dict(DERIVED, vocab_size=128, rms_norm_eps=None, layer_norm_eps=1e-3, use_qkv_bias=True),
                  dict(DEFAULT, rope_theta=10000.0, partial_rotary_factor=0.5), PLAIN),
     'stablelm_12b': ('StableLm', dict(DERIVED, vocab_size=128, rms_norm_eps=None, num_key_value_heads=2, num_hidden_layers=1, layer_norm_eps=1e-3, use_parallel_residual=True,
                                       qk_layernorm=True),
                      dict(DEFAULT, rope_theta=10000.0, partial_rotary_factor=0.5), PLAIN),
+    'hunyuan_v1_dense': ('HunYuanDenseV1', dict(DERIVED, vocab_size=128, head_dim=16, num_hidden_layers=1, tie_word_embeddings=True),
+                         dict(rope_type='dynamic', alpha=1000.0, factor=1.0, rope_theta=10000.0), dict(use_qk_norm=True, use_cla=False)),
+    'hunyuan_v1_moe': ('HunYuanMoEV1', dict(DERIVED, vocab_size=128, head_dim=16, num_hidden_layers=1, intermediate_size=32, num_experts=4, moe_topk=2,
+                                            tie_word_embeddings=True),
+                       dict(rope_type='dynamic', alpha=1000.0, factor=1.0, rope_theta=10000.0),
+                       dict(use_qk_norm=True, use_cla=False, moe_topk=[2], num_shared_expert=[1], moe_intermediate_size=[32], moe_layer_num_skipped=0)),
+    'gpt_neo': ('GPTNeo', dict(SMALL, num_heads=2, intermediate_size=64, window_size=32, attention_types=[[['global', 'local'], 1]], max_position_embeddings=176,
+                               tie_word_embeddings=True), None, PLAIN),
+    'exaone': ('Exaone', dict(DERIVED, vocab_size=128, num_hidden_layers=1),
+               dict(rope_type='llama3', factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64, rope_theta=1000000.0),
+               dict(num_layers=1, num_hidden_layers=None, layer_norm_epsilon=1e-3, rms_norm_eps=None, activation_function='silu', hidden_act=None)),
+    'ministral': ('Ministral', dict(DERIVED, vocab_size=128, head_dim=16, sliding_window=32, layer_types=['sliding_attention', 'full_attention'], tie_word_embeddings=True),
+                  dict(DEFAULT, rope_theta=1000000.0), {}),
+    'helium': ('Helium', dict(DERIVED, vocab_size=128, head_dim=16, num_hidden_layers=1), dict(DEFAULT, rope_theta=100000.0), {}),
+    'jais2': ('Jais2', dict(DERIVED, vocab_size=128, rms_norm_eps=None, num_hidden_layers=1, layer_norm_eps=1e-3), dict(DEFAULT, rope_theta=500000.0), PLAIN),
+    'vaultgemma': ('VaultGemma', dict(DERIVED, vocab_size=128, head_dim=16, sliding_window=32, query_pre_attn_scalar=24, layer_types=['sliding_attention', 'full_attention'],
+                                      tie_word_embeddings=True), dict(DEFAULT, rope_theta=10000.0), {}),
 }
 
 
@@ -155,7 +172,7 @@ def published(config, rope, extra):
         rope = dict(rope)
         config['rope_theta'] = rope.pop('rope_theta')
         kind = rope.pop('rope_type')
-        config['rope_scaling'] = None if kind == 'default' else dict(rope, type=kind)
+        config['rope_scaling'] = None if kind == 'default' else dict(rope, **{'rope_type' if kind == 'llama3' else 'type': kind})
         if kind == 'default':
             config.update(rope)
     config.update(extra, torch_dtype='bfloat16', transformers_version='4.57.1')
@@ -166,20 +183,21 @@ def write(name):
     prefix, keys, rope, extra = FAMILIES[name]
     torch.manual_seed(11)
     architecture = prefix + 'ForCausalLM'
-    model_class = getattr(transformers, architecture)
+    # Exaone has a configuration and no class of its own.
+    model_class = getattr(transformers, architecture, transformers.AutoModelForCausalLM)
     keys = {k: v for k, v in dict(COMMON, **keys).items() if v is not None or k not in COMMON}
     if rope is not None:
         keys['rope_parameters'] = dict(rope)
-    config = model_class.config_class(**keys)
-    model = model_class(config)
+    config = getattr(transformers, prefix + 'Config')(**keys)
+    model = model_class(config) if hasattr(transformers, architecture) else model_class.from_config(config)
     for tensors in (model.named_parameters(), model.named_buffers()):
         for part, tensor in tensors:
             if tensor.is_floating_point() and 'inv_freq' not in part and 'embed_scale' not in part:
-                tensor.data = draw(part, tensor.data, 0 if prefix == 'Nemotron' else 1)
+                tensor.data = draw(part, tensor.data, 0 if prefix in ('Nemotron', 'VaultGemma') else 1)
     folder = HERE / name
     model.to(torch.bfloat16).save_pretrained(folder)
     (folder / 'generation_config.json').unlink(missing_ok=True)
-    saved = json.loads((folder / 'config.json').read_text())
+    saved = dict(json.loads((folder / 'config.json').read_text()), architectures=[architecture])
     (folder / 'config_v5.json').write_text(json.dumps(saved, indent=1) + '\n')
     (folder / 'config.json').write_text(json.dumps(published(saved, rope, extra), indent=1) + '\n')
     # Of Falcon's the one that adds ALiBi once: eager attention has it in the mask besides.
@@ -187,7 +205,7 @@ def write(name):
     reference = model_class.from_pretrained(folder, config=config, dtype=torch.float32, attn_implementation=attention).eval()
     near = changed(reference)
     # Few where every token goes the same way.
-    is_plain = 'num_experts_per_tok' not in keys and 'moe_k' not in keys and (rope is None or rope['rope_type'] != 'longrope')
+    is_plain = 'num_experts_per_tok' not in keys and 'moe_k' not in keys and 'moe_topk' not in keys and (rope is None or rope['rope_type'] != 'longrope')
     cases = [clear_case(reference, near, n) for n in ((1, 130) if is_plain else (1, 33, 130))]
     golden = dict(format=1, name=name, architecture=architecture, model_type=config.model_type, weights_dtype='bfloat16', vocab_size=config.vocab_size, cases=cases)
     (folder / 'golden.json').write_text(json.dumps(golden, separators=(',', ':')) + '\n')

@@ -1,0 +1,109 @@
+// The tables of gguf_arch.cc for the plain decoders that came before Llama's
+// names. Source: llama.cpp's converter (tensor_mapping.py, conversion/*.py).
+#ifndef INLAY_CORE_FORMATS_GGUF_GPT_NAMES_H_
+#define INLAY_CORE_FORMATS_GGUF_GPT_NAMES_H_
+
+#include "core/formats/gguf_arch.h"
+
+namespace inlay::gguf_names {
+
+inline constexpr GgufName kGpt2[] = {
+    {"token_embd", "transformer.wte"},
+    {"position_embd", "transformer.wpe"},
+    {"output_norm", "transformer.ln_f"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "transformer.h.#.ln_1"},
+    {"blk.#.attn_qkv", "transformer.h.#.attn.c_attn", GgufLayout::kTransposed},
+    {"blk.#.attn_output", "transformer.h.#.attn.c_proj",
+     GgufLayout::kTransposed},
+    {"blk.#.ffn_norm", "transformer.h.#.ln_2"},
+    {"blk.#.ffn_up", "transformer.h.#.mlp.c_fc", GgufLayout::kTransposed},
+    {"blk.#.ffn_down", "transformer.h.#.mlp.c_proj", GgufLayout::kTransposed},
+};
+
+// q, k and v one after another (gguf_parts.h takes them apart), where the
+// published tensor has them head by head; so have Falcon and BLOOM.
+inline constexpr GgufName kGptNeox[] = {
+    {"token_embd", "gpt_neox.embed_in"},
+    {"output_norm", "gpt_neox.final_layer_norm"},
+    {"output", "embed_out"},
+    {"blk.#.attn_norm", "gpt_neox.layers.#.input_layernorm"},
+    {"blk.#.attn_qkv", "gpt_neox.layers.#.attention.qkv_proj"},
+    {"blk.#.attn_output", "gpt_neox.layers.#.attention.dense"},
+    {"blk.#.ffn_norm", "gpt_neox.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_up", "gpt_neox.layers.#.mlp.dense_h_to_4h"},
+    {"blk.#.ffn_down", "gpt_neox.layers.#.mlp.dense_4h_to_h"},
+};
+
+// Layers with two norms: that of the MLP is attn_norm (gguf_parts.h gives it
+// its name back).
+inline constexpr GgufName kFalcon[] = {
+    {"token_embd", "transformer.word_embeddings"},
+    {"output_norm", "transformer.ln_f"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "transformer.h.#.input_layernorm"},
+    {"blk.#.attn_norm", "transformer.h.#.ln_mlp"},
+    {"blk.#.attn_norm_2", "transformer.h.#.ln_attn"},
+    {"blk.#.attn_qkv", "transformer.h.#.self_attention.query_key_value"},
+    {"blk.#.attn_output", "transformer.h.#.self_attention.dense"},
+    {"blk.#.ffn_up", "transformer.h.#.mlp.dense_h_to_4h"},
+    {"blk.#.ffn_down", "transformer.h.#.mlp.dense_4h_to_h"},
+};
+
+inline constexpr GgufName kBloom[] = {
+    {"token_embd", "transformer.word_embeddings"},
+    {"token_embd_norm", "transformer.word_embeddings_layernorm"},
+    {"output_norm", "transformer.ln_f"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "transformer.h.#.input_layernorm"},
+    {"blk.#.attn_qkv", "transformer.h.#.self_attention.query_key_value"},
+    {"blk.#.attn_output", "transformer.h.#.self_attention.dense"},
+    {"blk.#.ffn_norm", "transformer.h.#.post_attention_layernorm"},
+    {"blk.#.ffn_up", "transformer.h.#.mlp.dense_h_to_4h"},
+    {"blk.#.ffn_down", "transformer.h.#.mlp.dense_4h_to_h"},
+};
+
+inline constexpr GgufName kMpt[] = {
+    {"token_embd", "transformer.wte"},
+    {"output_norm", "transformer.norm_f"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "transformer.blocks.#.norm_1"},
+    {"blk.#.attn_qkv", "transformer.blocks.#.attn.Wqkv"},
+    {"blk.#.attn_output", "transformer.blocks.#.attn.out_proj"},
+    {"blk.#.ffn_norm", "transformer.blocks.#.norm_2"},
+    {"blk.#.ffn_up", "transformer.blocks.#.ffn.up_proj"},
+    {"blk.#.ffn_down", "transformer.blocks.#.ffn.down_proj"},
+};
+
+inline constexpr GgufName kStarcoder[] = {
+    {"token_embd", "transformer.wte"},
+    {"position_embd", "transformer.wpe"},
+    {"output_norm", "transformer.ln_f"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "transformer.h.#.ln_1"},
+    {"blk.#.attn_qkv", "transformer.h.#.attn.c_attn"},
+    {"blk.#.attn_output", "transformer.h.#.attn.c_proj"},
+    {"blk.#.ffn_norm", "transformer.h.#.ln_2"},
+    {"blk.#.ffn_up", "transformer.h.#.mlp.c_fc"},
+    {"blk.#.ffn_down", "transformer.h.#.mlp.c_proj"},
+};
+
+// EXAONE 3 and 3.5, Llama's network.
+inline constexpr GgufName kExaone[] = {
+    {"token_embd", "transformer.wte"},
+    {"output_norm", "transformer.ln_f"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "transformer.h.#.ln_1"},
+    {"blk.#.attn_q", "transformer.h.#.attn.attention.q_proj"},
+    {"blk.#.attn_k", "transformer.h.#.attn.attention.k_proj"},
+    {"blk.#.attn_v", "transformer.h.#.attn.attention.v_proj"},
+    {"blk.#.attn_output", "transformer.h.#.attn.attention.out_proj"},
+    {"blk.#.ffn_norm", "transformer.h.#.ln_2"},
+    {"blk.#.ffn_gate", "transformer.h.#.mlp.c_fc_0"},
+    {"blk.#.ffn_up", "transformer.h.#.mlp.c_fc_1"},
+    {"blk.#.ffn_down", "transformer.h.#.mlp.c_proj"},
+};
+
+}  // namespace inlay::gguf_names
+
+#endif  // INLAY_CORE_FORMATS_GGUF_GPT_NAMES_H_
