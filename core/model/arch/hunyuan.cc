@@ -35,7 +35,7 @@ absl::StatusOr<int64_t> ReadOfLayer(const Json& json, std::string_view key,
 
 // What no published model of these has.
 absl::Status CheckHunyuan(const Json& json) {
-  INLAY_RETURN_IF_ERROR(ExpectFalse(json, "use_cla"));
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "use_cla", false));
   INLAY_ASSIGN_OR_RETURN(
       const int64_t skipped,
       JsonInt(json, "moe_layer_num_skipped", 0, 0, kMaxLayers));
