@@ -55,7 +55,6 @@ FAMILIES = {
         ({}, {"layer_types": "(removed)", "max_window_layers": 1, "sliding_window": 8, "use_sliding_window": True}),
         ({}, {"layer_types": "(removed)", "max_window_layers": 0, "sliding_window": 8, "use_sliding_window": True}),
         ({}, {"layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"], "sliding_window": 8, "use_sliding_window": True}),
-        ({}, {"layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"], "sliding_window": 8, "use_sliding_window": False}),
         ({}, {"sliding_window": None, "use_sliding_window": True}), *(({}, rope) for rope in ROPES),
     ]},
     "qwen3_moe": {"base": {
