@@ -89,15 +89,22 @@ class ExpertEntries {
  public:
   // `hidden_size`: where it is not 0, matrices may lie either way. `rows`: of a
   // block that has one scale, 0 where config.json does not say.
+  // `dbrx_experts`: of DBRX's tensors, 0 for others.
   ExpertEntries(const WeightSource& stored, std::string_view model_type,
-                int64_t hidden_size, int64_t rows)
+                int64_t hidden_size, int64_t rows, int64_t dbrx_experts)
       : stored_(stored),
         is_gpt_oss_(model_type == "gpt_oss"),
         by_inputs_(is_gpt_oss_ || model_type == "llama4_text"),
         hidden_size_(hidden_size),
-        scale_rows_(rows) {}
+        scale_rows_(rows),
+        dbrx_experts_(dbrx_experts) {}
 
   absl::Status Add(const WeightInfo& info) {
+    constexpr std::string_view kMlp = ".experts.mlp.";
+    if (const size_t at = info.name.rfind(kMlp);
+        dbrx_experts_ > 0 && at != info.name.npos) {
+      return AddRowsOfExperts(info, at, info.name.substr(at + kMlp.size()));
+    }
     const auto fused = ParseFused(info.name);
     const auto stack = ParseStack(info.name);
     if (stack && info.shape.size() == (stack->is_bias ? 2u : 3u)) {
@@ -132,7 +139,12 @@ class ExpertEntries {
           Quoted(info.name), absl::StrJoin(info.shape, ", "), rank,
           kMaxStoredExperts));
     }
-    const size_t tensors = entries_.size() + static_cast<size_t>(info.shape[0]);
+    return CheckCount(info, info.shape[0]);
+  }
+
+  // Of all tensors that there would be.
+  absl::Status CheckCount(const WeightInfo& info, int64_t experts) const {
+    const size_t tensors = entries_.size() + static_cast<size_t>(experts);
     if (tensors <= kMaxExpertTensors) return absl::OkStatus();
     return absl::ResourceExhaustedError(FormattedString(
         "with the experts of tensor %s there are %d tensors, allowed: %d",
@@ -260,6 +272,43 @@ class ExpertEntries {
     return absl::OkStatus();
   }
 
+  // DBRX's: experts' rows one after another, of w2 inputs by outputs.
+  absl::Status AddRowsOfExperts(const WeightInfo& info, size_t at,
+                                const std::string& part) {
+    INLAY_RETURN_IF_ERROR(StoredTensor(stored_, info.name, kElements).status());
+    if (info.shape.size() != 2 || info.bytes == 0 ||
+        info.shape[0] % dbrx_experts_ != 0) {
+      return absl::InvalidArgumentError(FormattedString(
+          "tensor %s has shape [%s]; its rows must be a multiple of the %d "
+          "experts",
+          Quoted(info.name), absl::StrJoin(info.shape, ", "), dbrx_experts_));
+    }
+    INLAY_RETURN_IF_ERROR(CheckCount(info, dbrx_experts_));
+    any_ = true;
+    const int64_t width = info.shape[0] / dbrx_experts_;
+    const int64_t hidden = info.shape[1];
+    for (int64_t e = 0; e < dbrx_experts_; ++e) {
+      SlicedTensor entry;
+      entry.is_slice = true;
+      entry.slice.stored = &info;
+      entry.info.name = FormattedString("%s.experts.%d.%s.weight",
+                                        info.name.substr(0, at), e, part);
+      entry.info.dtype = info.dtype;
+      entry.info.shape = {width, hidden};
+      entry.slice.first = e * width;
+      if (part == "w2") {
+        entry.slice.layout = SliceLayout::kColumns;
+        entry.slice.expert = e;
+        entry.slice.first = 0;
+        entry.info.shape = {hidden, width};
+      }
+      entry.info.bytes =
+          RowBytes(info.dtype, static_cast<size_t>(width * hidden));
+      entries_.push_back(std::move(entry));
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status AddBiases(const WeightInfo& info, const Fused& fused) {
     INLAY_RETURN_IF_ERROR(Check(info, kFloats, 2));
     const int64_t outputs = info.shape[1];
@@ -309,6 +358,7 @@ class ExpertEntries {
   bool by_inputs_;  // matrices lie as inputs by outputs
   int64_t hidden_size_;
   int64_t scale_rows_;
+  int64_t dbrx_experts_;
   bool any_ = false;
   std::vector<SlicedTensor> entries_;
 };
@@ -335,7 +385,14 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> PresentExperts(
                                kMaxQuantizedColumns);
     rows = first.value_or(0);
   }
-  ExpertEntries entries(*stored, type, hidden_size, rows);
+  int64_t dbrx_experts = 0;
+  if (type == "dbrx") {
+    const Json* ffn = JsonFind(config, "ffn_config");
+    INLAY_ASSIGN_OR_RETURN(dbrx_experts,
+                           JsonInt(ffn == nullptr ? Json::object() : *ffn,
+                                   "moe_num_experts", 4, 1, kMaxStoredExperts));
+  }
+  ExpertEntries entries(*stored, type, hidden_size, rows, dbrx_experts);
   for (const WeightInfo& info : stored->weights()) {
     INLAY_RETURN_IF_ERROR(entries.Add(info));
   }

@@ -96,6 +96,7 @@ constexpr GgufArch kArchs[] = {
     {"bloom", "BloomForCausalLM", "bloom", gguf_names::kBloom},
     {"mpt", "MptForCausalLM", "mpt", gguf_names::kMpt},
     {"mpt", "MPTForCausalLM", "mpt", gguf_names::kMpt},
+    {"dbrx", "DbrxForCausalLM", "dbrx", gguf_names::kDbrx},
     {"starcoder", "GPTBigCodeForCausalLM", "gpt_bigcode",
      gguf_names::kStarcoder},
     {"mistral4", "Mistral4ForCausalLM", "mistral4", gguf_names::kDeepseek2},

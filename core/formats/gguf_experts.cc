@@ -35,6 +35,7 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"olmoe", "intermediate_size", false},
     {"ernie4_5-moe", "moe_intermediate_size", true},
     {"exaone-moe", "moe_intermediate_size", false},
+    {"dbrx", "intermediate_size", true},
     {"mistral4", "moe_intermediate_size", false},
     {"hunyuan-moe", "moe_intermediate_size", true},
 };
@@ -164,6 +165,12 @@ absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
     Json& scaling = (*config)["rope_scaling"];
     if (!scaling.is_object()) scaling = Json{{"rope_type", "default"}};
     scaling["truncate"] = false;
+  }
+  if (keys.arch() == "dbrx") {
+    (*config)["ffn_config"] = {{"ffn_hidden_size", sizes.inner},
+                               {"moe_num_experts", *experts},
+                               {"moe_top_k", used}};
+    return absl::OkStatus();
   }
   if (keys.arch() == "hunyuan-moe") {
     (*config)["num_experts"] = *experts;

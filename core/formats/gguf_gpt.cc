@@ -1,6 +1,8 @@
 #include "core/formats/gguf_gpt.h"
 
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "core/formats/gguf_rope_writer.h"
 #include "memory/formatted_string.h"
@@ -65,7 +67,7 @@ Names NamesOf(const GgufKeyWriter& keys) {
         any(is_falcon ? "max_position_embeddings" : "seq_length",
             "max_position_embeddings")};
   }
-  if (keys.arch() == "mpt") {
+  if (keys.arch() == "mpt" || keys.arch() == "dbrx") {
     return {any("n_layers", "num_hidden_layers"), any("d_model", "hidden_size"),
             any("n_heads", "num_attention_heads"),
             any("max_seq_len", "max_position_embeddings")};
@@ -112,9 +114,40 @@ absl::Status CheckMpt(GgufKeyWriter& keys) {
                           : keys.NotSaid("softmax_scale", *scale);
 }
 
+// Its experts' keys, too.
+absl::StatusOr<int64_t> SetDbrx(GgufKeyWriter& keys) {
+  const Json none = Json::object();
+  const Json* found = JsonFind(keys.config(), "attn_config");
+  const Json& attention = found == nullptr ? none : *found;
+  found = JsonFind(keys.config(), "ffn_config");
+  const Json& ffn = found == nullptr ? none : *found;
+  constexpr char kOrder[] = "moe_normalize_expert_weights";
+  const Json order = ffn.is_object() ? ffn.value(kOrder, Json(1.0)) : Json(1.0);
+  if (order != 1.0) return keys.NotSaid(kOrder, order);
+  const Json* activation = JsonFind(ffn, "ffn_act_fn");
+  if (activation != nullptr) {
+    INLAY_ASSIGN_OR_RETURN(const std::string name,
+                           JsonString(*activation, "name", "silu"));
+    if (name != "silu") return keys.NotSaid("ffn_act_fn", *activation);
+  }
+  INLAY_ASSIGN_OR_RETURN(const double clip,
+                         JsonNumber(attention, "clip_qkv", 0.0, 0.0, 1e9));
+  if (clip > 0.0) INLAY_RETURN_IF_ERROR(keys.SetF32(kClip, clip));
+  for (const auto& [from, to, fallback] :
+       {std::tuple{"moe_num_experts", "expert_count", 4},
+        std::tuple{"moe_top_k", "expert_used_count", 1},
+        std::tuple{"ffn_hidden_size", "feed_forward_length", 3584}}) {
+    INLAY_ASSIGN_OR_RETURN(const int64_t value,
+                           JsonInt(ffn, from, fallback, 1, kMaxGgufSize));
+    INLAY_RETURN_IF_ERROR(keys.SetU32(to, value));
+  }
+  return JsonInt(attention, "kv_n_heads", 1, 1, kMaxGgufSize);
+}
+
 absl::StatusOr<int64_t> CheckedKvHeads(GgufKeyWriter& keys, int64_t heads) {
   if (keys.arch() == "falcon") return FalconKvHeads(keys, heads);
   if (keys.arch() == "bloom") return heads;
+  if (keys.arch() == "dbrx") return SetDbrx(keys);
   if (keys.arch() == "mpt") {
     INLAY_RETURN_IF_ERROR(CheckMpt(keys));
     return heads;
@@ -131,7 +164,7 @@ absl::StatusOr<int64_t> CheckedKvHeads(GgufKeyWriter& keys, int64_t heads) {
 
 bool IsGgufGpt(std::string_view arch) {
   return arch == "falcon" || arch == "bloom" || arch == "mpt" ||
-         arch == "starcoder";
+         arch == "starcoder" || arch == "dbrx";
 }
 
 absl::Status ReadGgufGpt(const GgufFiles& files, const GgufArchKeys& keys,
@@ -139,6 +172,12 @@ absl::Status ReadGgufGpt(const GgufFiles& files, const GgufArchKeys& keys,
   INLAY_RETURN_IF_ERROR(
       keys.CopyNumber(kEpsilon, "layer_norm_epsilon", config));
   if (keys.arch() == "mpt") return ReadMpt(keys, sizes, config);
+  if (keys.arch() == "dbrx") {  // gguf_experts.h has the rest
+    INLAY_ASSIGN_OR_RETURN(const auto clip, keys.Number(kClip));
+    (*config)["attn_config"] = {{"kv_n_heads", sizes.kv_heads}};
+    if (clip.value_or(0.0) > 0.0) (*config)["attn_config"]["clip_qkv"] = *clip;
+    return absl::OkStatus();
+  }
   if (keys.arch() == "starcoder") return ReadStarcoder(keys, sizes, config);
   if (keys.arch() == "bloom") return absl::OkStatus();
   (*config)["new_decoder_architecture"] = true;
@@ -166,13 +205,21 @@ absl::Status SetGgufGpt(GgufKeyWriter& keys, GgufConfigTensors* tensors) {
   if (keys.arch() == "starcoder") {
     INLAY_ASSIGN_OR_RETURN(inner, keys.Size("n_inner", inner));
   }
-  INLAY_RETURN_IF_ERROR(keys.SetU32("feed_forward_length", inner));
+  const bool is_dbrx = keys.arch() == "dbrx";
+  if (!is_dbrx) {
+    INLAY_RETURN_IF_ERROR(keys.SetU32("feed_forward_length", inner));
+  }
   INLAY_RETURN_IF_ERROR(keys.CopyNumber("layer_norm_epsilon", kEpsilon, 1e-5));
   INLAY_ASSIGN_OR_RETURN(const int64_t kv_heads, CheckedKvHeads(keys, heads));
   INLAY_RETURN_IF_ERROR(keys.SetU32(kKvHeads, kv_heads));
   tensors->heads = {heads, kv_heads};
-  if (keys.arch() != "falcon") return absl::OkStatus();
-  const GgufRopeShape shape{hidden / heads, positions};
+  if (keys.arch() != "falcon" && !is_dbrx) return absl::OkStatus();
+  GgufRopeShape shape{hidden / heads, positions};
+  const Json* attention = JsonFind(keys.config(), "attn_config");
+  if (is_dbrx && attention != nullptr) {
+    INLAY_ASSIGN_OR_RETURN(shape.theta, JsonNumber(*attention, "rope_theta",
+                                                   shape.theta, 1.0, 1e15));
+  }
   return SetGgufRope(keys.config(), std::string(keys.arch()), shape,
                      &keys.writer(), tensors);
 }

@@ -1,5 +1,5 @@
 // Keys of the plain decoders that came before Llama's names: falcon, bloom, mpt
-// and starcoder (gpt_bigcode), in both directions.
+// and starcoder (gpt_bigcode), and of dbrx, in both directions.
 // Source: llama.cpp's converter (conversion/*.py).
 #ifndef INLAY_CORE_FORMATS_GGUF_GPT_H_
 #define INLAY_CORE_FORMATS_GGUF_GPT_H_

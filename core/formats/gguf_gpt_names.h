@@ -75,6 +75,20 @@ inline constexpr GgufName kMpt[] = {
     {"blk.#.ffn_down", "transformer.blocks.#.ffn.down_proj"},
 };
 
+inline constexpr GgufName kDbrx[] = {
+    {"token_embd", "transformer.wte"},
+    {"output_norm", "transformer.norm_f"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "transformer.blocks.#.norm_attn_norm.norm_1"},
+    {"blk.#.attn_qkv", "transformer.blocks.#.norm_attn_norm.attn.Wqkv"},
+    {"blk.#.attn_output", "transformer.blocks.#.norm_attn_norm.attn.out_proj"},
+    {"blk.#.attn_output_norm", "transformer.blocks.#.norm_attn_norm.norm_2"},
+    {"blk.#.ffn_gate_inp", "transformer.blocks.#.ffn.router.layer"},
+    {"blk.#.ffn_gate_exps", "transformer.blocks.#.ffn.experts.w1"},
+    {"blk.#.ffn_up_exps", "transformer.blocks.#.ffn.experts.v1"},
+    {"blk.#.ffn_down_exps", "transformer.blocks.#.ffn.experts.w2"},
+};
+
 inline constexpr GgufName kStarcoder[] = {
     {"token_embd", "transformer.wte"},
     {"position_embd", "transformer.wpe"},

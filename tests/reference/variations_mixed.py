@@ -523,4 +523,14 @@ FAMILIES = {
         ({}, {"rope_parameters": "(removed)", "rope_theta": 5000.0, "rope_scaling": {"type": "dynamic", "alpha": 50.0, "factor": 1.0}}),
         *(({}, rope) for rope in ROPES),
     ]},
+    "dbrx": {"base": {
+        "d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 64, "hidden_size": "(removed)", "num_hidden_layers": "(removed)",
+        "num_attention_heads": "(removed)", "num_key_value_heads": "(removed)", "intermediate_size": "(removed)", "max_position_embeddings": "(removed)",
+        "attn_config": {"clip_qkv": 0.9, "kv_n_heads": 2, "rope_theta": 5000.0}, "ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": 6, "moe_top_k": 2},
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},
+    }, "cases": [
+        {"attn_config": {"clip_qkv": 0.7, "kv_n_heads": 1, "rope_theta": 5000.0}}, {"n_heads": 2},
+        {"ffn_config": {"ffn_hidden_size": 40, "moe_num_experts": 3, "moe_top_k": 3, "moe_normalize_expert_weights": None}},
+        {"ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": 6, "moe_top_k": 2, "ffn_act_fn": {"name": "gelu"}}},
+    ], "edits": []},
 }

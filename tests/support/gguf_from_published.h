@@ -383,6 +383,20 @@ inline Json WithUsualNames(Json config, std::string_view arch) {
     config["moe_intermediate_size"] = config["moe_intermediate_size"][0];
     config["shared_expert_intermediate_size"] = config["intermediate_size"];
   }
+  if (config.contains("attn_config")) {
+    const Json& attention = config["attn_config"];
+    for (const char* key : {"clip_qkv", "rope_theta"}) {
+      if (attention.contains(key)) config[key] = attention[key];
+    }
+  }
+  if (arch == "dbrx") {
+    const Json& ffn = config["ffn_config"];
+    config["num_key_value_heads"] = config["attn_config"]["kv_n_heads"];
+    config["intermediate_size"] = ffn["ffn_hidden_size"];
+    config["num_experts"] = ffn["moe_num_experts"];
+    config["num_experts_per_tok"] = ffn["moe_top_k"];
+    config["layer_norm_epsilon"] = 1e-5;
+  }
   if (arch == "bloom" || arch == "mpt") {
     config["intermediate_size"] = 4 * config["hidden_size"].get<int64_t>();
   }

@@ -97,7 +97,8 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "ministral",
                                                 "helium",
                                                 "jais2",
-                                                "vaultgemma"};
+                                                "vaultgemma",
+                                                "dbrx"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",
@@ -115,15 +116,37 @@ inline constexpr const char* kRecurrentNames[] = {"lfm2",
                                                   "lfm2_moe"};
 
 // Those with experts.
-inline constexpr const char* kMixtureNames[] = {
-    "mixtral",      "qwen2_moe",         "qwen3_moe",        "gpt_oss",
-    "glm4_moe",     "minimax",           "minimax_m2",       "llama4_text",
-    "deepseek_v2",  "deepseek_v2_lite",  "deepseek_v3",      "deepseek_v32",
-    "deepseek_v4",  "deepseek_v4_rates", "glm_moe_dsa",      "gemma4_moe_text",
-    "qwen3_next",   "qwen3_5_moe_text",  "granitemoehybrid", "nemotron_h",
-    "kimi_linear",  "glm4_moe_lite",     "lfm2_moe",         "olmoe",
-    "ernie4_5_moe", "granitemoe",        "mistral4",         "dots1",
-    "exaone_moe",   "hunyuan_v1_moe"};
+inline constexpr const char* kMixtureNames[] = {"mixtral",
+                                                "qwen2_moe",
+                                                "qwen3_moe",
+                                                "gpt_oss",
+                                                "glm4_moe",
+                                                "minimax",
+                                                "minimax_m2",
+                                                "llama4_text",
+                                                "deepseek_v2",
+                                                "deepseek_v2_lite",
+                                                "deepseek_v3",
+                                                "deepseek_v32",
+                                                "deepseek_v4",
+                                                "deepseek_v4_rates",
+                                                "glm_moe_dsa",
+                                                "gemma4_moe_text",
+                                                "qwen3_next",
+                                                "qwen3_5_moe_text",
+                                                "granitemoehybrid",
+                                                "nemotron_h",
+                                                "kimi_linear",
+                                                "glm4_moe_lite",
+                                                "lfm2_moe",
+                                                "olmoe",
+                                                "ernie4_5_moe",
+                                                "granitemoe",
+                                                "mistral4",
+                                                "dots1",
+                                                "exaone_moe",
+                                                "hunyuan_v1_moe",
+                                                "dbrx"};
 
 }  // namespace inlay
 

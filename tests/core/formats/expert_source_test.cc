@@ -353,5 +353,29 @@ TEST(ExpertSourceTest, WhatContradictsItself) {
   EXPECT_TRUE(absl::IsInvalidArgument(mxfp4({2, 4, 2, 8}, {2, 4, 2})));
 }
 
+// DBRX's: 3 experts' rows one after another; w2's lie inputs by outputs.
+TEST(ExpertSource, DbrxsRowsComeApart) {
+  constexpr char kMlp[] = "h.0.ffn.experts.mlp.";
+  for (const bool mapped : {true, false}) {
+    const auto weights = WithBf16(mapped, {{std::string(kMlp) + "w1", {6, 4}},
+                                           {std::string(kMlp) + "w2", {6, 4}}});
+    Json config = Config("dbrx");
+    config["ffn_config"] = {{"moe_num_experts", 3}};
+    const auto parts = PresentExperts(config, weights);
+    ASSERT_TRUE(parts.ok()) << parts.status();
+    EXPECT_EQ((*parts)->weights().size(), 6u);
+    EXPECT_EQ(Read16(**parts, "h.0.ffn.experts.1.w1.weight"),
+              (std::vector<uint16_t>{8, 9, 10, 11, 12, 13, 14, 15}));
+    EXPECT_EQ(Read16(**parts, "h.0.ffn.experts.1.w2.weight"),
+              (std::vector<uint16_t>{8, 12, 9, 13, 10, 14, 11, 15}));
+    EXPECT_EQ((*parts)->Find("h.0.ffn.experts.1.w2.weight")->shape,
+              (std::vector<int64_t>{4, 2}));
+    config["ffn_config"] = {{"moe_num_experts", 4}};
+    const absl::Status uneven = PresentExperts(config, weights).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(uneven)) << uneven;
+    EXPECT_THAT(std::string(uneven.message()), HasSubstr("experts.mlp.w1"));
+  }
+}
+
 }  // namespace
 }  // namespace inlay

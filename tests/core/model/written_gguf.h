@@ -127,7 +127,7 @@ class WrittenGguf : public GgufGoldenModel {
         arch == "nemotron" ? "attention.layer_norm_epsilon"
                            : "attention.layer_norm_rms_epsilon",
         false);
-    if (config.contains("attn_config")) {
+    if (arch == "mpt") {
       all->push_back(writer->SetF32(arch + ".attention.max_alibi_bias", 8.0f));
     }
     set("clip_qkv", "attention.clamp_kqv", false);

@@ -104,6 +104,9 @@ FAMILIES = {
                                             tie_word_embeddings=True),
                        dict(rope_type='dynamic', alpha=1000.0, factor=1.0, rope_theta=10000.0),
                        dict(use_qk_norm=True, use_cla=False, moe_topk=[2], num_shared_expert=[1], moe_intermediate_size=[32], moe_layer_num_skipped=0)),
+    'dbrx': ('Dbrx', dict(NOTHING, vocab_size=128, d_model=32, n_layers=1, n_heads=2, max_seq_len=512,
+                          attn_config=dict(clip_qkv=1.5, kv_n_heads=1, rope_theta=500000.0), ffn_config=dict(ffn_hidden_size=32, moe_num_experts=4, moe_top_k=2)),
+             dict(DEFAULT, rope_theta=500000.0), dict(rope_theta=None, rope_scaling=None, rms_norm_eps=None)),
     'gpt_neo': ('GPTNeo', dict(SMALL, num_heads=2, intermediate_size=64, window_size=32, attention_types=[[['global', 'local'], 1]], max_position_embeddings=176,
                                tie_word_embeddings=True), None, PLAIN),
     'exaone': ('Exaone', dict(DERIVED, vocab_size=128, num_hidden_layers=1),
@@ -160,7 +163,7 @@ def clear_case(model, near, count):
 def draw(name, tensor, one):
     if name.endswith('.bias') and ('norm' in name or 'ln_' in name):
         return 0.2 * torch.randn_like(tensor)
-    if 'norm' in name or 'ln_' in name:
+    if ('norm' in name or 'ln_' in name) and 'norm_attn_norm.attn' not in name:
         return one + 0.2 * torch.randn_like(tensor)
     return (1.0 if 'embed' in name or 'wte' in name else 0.2) * torch.randn_like(tensor)
 
@@ -205,7 +208,7 @@ def write(name):
     reference = model_class.from_pretrained(folder, config=config, dtype=torch.float32, attn_implementation=attention).eval()
     near = changed(reference)
     # Few where every token goes the same way.
-    is_plain = 'num_experts_per_tok' not in keys and 'moe_k' not in keys and 'moe_topk' not in keys and (rope is None or rope['rope_type'] != 'longrope')
+    is_plain = 'num_experts_per_tok' not in keys and 'moe_k' not in keys and 'moe_topk' not in keys and 'ffn_config' not in keys and (rope is None or rope['rope_type'] != 'longrope')
     cases = [clear_case(reference, near, n) for n in ((1, 130) if is_plain else (1, 33, 130))]
     golden = dict(format=1, name=name, architecture=architecture, model_type=config.model_type, weights_dtype='bfloat16', vocab_size=config.vocab_size, cases=cases)
     (folder / 'golden.json').write_text(json.dumps(golden, separators=(',', ':')) + '\n')
