@@ -34,6 +34,7 @@ inline constexpr std::string_view kOpNames[] = {
     "block_summary",
     "columns",
     "decode_attention",
+    "decode_delta",
     "elementwise",
     "embedding",
     "expanded_attention",

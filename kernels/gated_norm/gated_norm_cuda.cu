@@ -3,7 +3,7 @@
 // first-level cache. Sums in float32, a fixed tree; rounded once. Aims at the
 // memory's bandwidth: x and z read, y written.
 #include "kernels/cuda_row.cuh"
-#include "kernels/gated_norm/gated_norm.h"
+#include "kernels/gated_norm/gated_norm.cuh"
 #include "kernels/rms_norm/rms_norm.cuh"
 
 namespace inlay {
@@ -29,10 +29,7 @@ __device__ void Gate(const GatedNormDesc& desc, const T* z,
   LoadFloats<kVector>(z, gate);
 #pragma unroll
   for (int j = 0; j < kVector; ++j) {
-    const float scaled = desc.gate_scale * gate[j];
-    const float denominator = 1.0f + expf(-scaled);
-    v[j] *= desc.gate == GateFunction::kSilu ? scaled / denominator
-                                             : 1.0f / denominator;
+    v[j] = __fmul_rn(v[j], GateFactor(desc, gate[j]));
   }
 }
 

@@ -7,7 +7,7 @@
 
 #include "kernels/cuda_float.cuh"
 #include "kernels/cuda_launch.cuh"
-#include "kernels/linear_attention/short_conv.h"
+#include "kernels/linear_attention/short_conv.cuh"
 #include "kernels/linear_attention/state_plan.cuh"
 
 namespace inlay {
@@ -113,7 +113,7 @@ class Channels {
     }
     if (args_.silu) {
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) sum[i] /= 1.0f + expf(-sum[i]);
+      for (int i = 0; i < kVector; ++i) sum[i] = Silu(sum[i]);
     }
     if (args_.output_gate.data != nullptr) {
       float gate[kVector];

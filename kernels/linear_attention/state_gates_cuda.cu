@@ -3,13 +3,10 @@
 #include "kernels/cuda_float.cuh"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/cuda_row.cuh"
-#include "kernels/linear_attention/state_gates.h"
+#include "kernels/linear_attention/state_gates.cuh"
 
 namespace inlay {
 namespace {
-
-// Beyond 20 log(1 + e^x) is x in float32, and further e^x is infinite.
-__device__ float Softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
 
 // decay may be x and beta may be b where they are float32: a thread reads
 // before it writes what nobody else reads.
@@ -26,18 +23,14 @@ __global__ void StateGates(CudaMatrix<const T> x_rows,
   const int64_t i = blockIdx.x % chunks * kCudaMapThreads + threadIdx.x;
   if (i >= desc.num_heads * desc.channels) return;
   const int64_t head = i / desc.channels;
-  const float raw = fmaf(desc.x_scale, ToFloat(x_rows.row(row)[i]), bias[i]);
-  float step = Softplus(raw);
-  // NaN stays.
-  step = step < desc.least ? desc.least : step;
-  step = step > desc.most ? desc.most : step;
-  decay_rows.row(row)[i] = expf(-expf(a_log[head]) * step);
+  const float step = GateStep(desc, ToFloat(x_rows.row(row)[i]), bias[i]);
+  decay_rows.row(row)[i] = GateDecay(a_log[head], step);
   if (i != head * desc.channels) return;
   float* const beta = beta_rows.row(row) + head;
   if (b_rows.data == nullptr) {
     *beta = step;
   } else {
-    *beta = 1.0f / (1.0f + expf(-ToFloat(b_rows.row(row)[head])));
+    *beta = GateBeta(ToFloat(b_rows.row(row)[head]));
   }
 }
 

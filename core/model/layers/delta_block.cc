@@ -77,6 +77,12 @@ absl::Status DeltaBlock::ChooseKernels(const DeltaSpec& spec,
   norm.activation = build.activation;
   INLAY_ASSIGN_OR_RETURN(
       gated_norm_, build.kernels.Choose("gated_norm", GatedNormTable(), norm));
+  if (!build.fused) return absl::OkStatus();
+  auto decode =
+      build.kernels.Choose("decode_delta", DecodeDeltaTable(),
+                           DecodeDeltaDesc{conv_.desc, unit_.desc, gates_.desc,
+                                           rule_.desc, gated_norm_.desc});
+  if (decode.ok()) decode_ = *std::move(decode);
   return absl::OkStatus();
 }
 
@@ -158,6 +164,7 @@ absl::StatusOr<std::unique_ptr<Sublayer>> DeltaBlock::Create(
   block->decay_width_ = spec.decay_width();
   block->activation_ = build.activation;
   block->epsilon_ = spec.norm.epsilon;
+  block->length_epsilon_ = kLengthEpsilon / static_cast<float>(spec.key_dim);
   block->state_ = LayerState(state, ConvFloats(spec));
   INLAY_RETURN_IF_ERROR(block->ChooseKernels(spec, build));
   INLAY_RETURN_IF_ERROR(block->LoadInput(spec, norm, build));
@@ -251,7 +258,7 @@ absl::Status DeltaBlock::Convolve(const Step& step,
   GatedNormParams unit;
   unit.x = unit.y = ColumnSlice(scratch.mixed, 0, 2 * key_width_);
   unit.weight = lengths_;
-  unit.epsilon = kLengthEpsilon / static_cast<float>(unit_.desc.width);
+  unit.epsilon = length_epsilon_;
   return unit_.Run(unit, step.stream);
 }
 
@@ -281,6 +288,26 @@ absl::Status DeltaBlock::Recur(const Step& step, const Scratch& scratch) const {
   return gated_norm_.Run(norm, step.stream);
 }
 
+absl::Status DeltaBlock::MixAtOnce(const Step& step,
+                                   const Scratch& scratch) const {
+  DecodeDeltaParams params;
+  params.x = ColumnSlice(scratch.projected, 0, conv_.desc.channels);
+  params.taps = taps_;
+  params.conv_state = state_.Conv(step);
+  params.lengths = lengths_;
+  params.length_epsilon = length_epsilon_;
+  params.a = scratch.a;
+  params.b = scratch.b;
+  params.bias = dt_bias_;
+  params.a_log = a_log_;
+  params.state = state_.Matrices(step);
+  params.z = scratch.z;
+  params.norm = norm_;
+  params.norm_epsilon = epsilon_;
+  params.y = Mixed(scratch);
+  return decode_.Run(params, step.stream);
+}
+
 absl::Status DeltaBlock::Mix(const Step& step, int64_t tokens) const {
   Arena arena(step.scratch);
   const Scratch scratch = Place(arena, tokens);
@@ -293,6 +320,10 @@ absl::Status DeltaBlock::Mix(const Step& step, int64_t tokens) const {
   }
   INLAY_RETURN_IF_ERROR(Widen(step, wide_z_, scratch, scratch.z));
   INLAY_RETURN_IF_ERROR(Widen(step, wide_a_, scratch, scratch.a));
+  if (decode_.row != nullptr &&
+      step.device.states.longest <= kDecodeDeltaTokens) {
+    return MixAtOnce(step, scratch);
+  }
   INLAY_RETURN_IF_ERROR(Convolve(step, scratch));
   return Recur(step, scratch);
 }

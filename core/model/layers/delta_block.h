@@ -13,6 +13,7 @@
 #include "core/model/layers/recurrent.h"
 #include "core/model/layers/step.h"
 #include "core/model/layers/token_mixer.h"
+#include "kernels/linear_attention/decode_delta.h"
 #include "kernels/linear_attention/linear_attention.h"
 #include "kernels/linear_attention/short_conv.h"
 #include "kernels/linear_attention/state_gates.h"
@@ -74,12 +75,14 @@ class DeltaBlock : public Sublayer, public TokenMixer {
                      const Scratch& scratch, const TensorView& y) const;
   absl::Status Convolve(const Step& step, const Scratch& scratch) const;
   absl::Status Recur(const Step& step, const Scratch& scratch) const;
+  absl::Status MixAtOnce(const Step& step, const Scratch& scratch) const;
 
   int64_t key_width_ = 0;
   int64_t value_width_ = 0;
   int64_t decay_width_ = 0;
   DType activation_ = DType::kF32;
   float epsilon_ = 0.0f;
+  float length_epsilon_ = 0.0f;
   LayerState state_;
   InputLinear input_;              // all that reads x, side by side
   std::vector<ColumnRun> order_;   // of its columns; empty: as they are
@@ -99,6 +102,9 @@ class DeltaBlock : public Sublayer, public TokenMixer {
   Op<StateGatesDesc, StateGatesParams> gates_;
   Op<LinearAttentionDesc, LinearAttentionParams> rule_;
   Op<GatedNormDesc, GatedNormParams> gated_norm_;
+  // Steps of few tokens a sequence, in the place of the ops from conv_ on;
+  // without a row: none.
+  Op<DecodeDeltaDesc, DecodeDeltaParams> decode_;
   Linear output_;
 };
 

@@ -133,6 +133,7 @@ int main(int argc, char** argv) {
   BenchExpertPrompts(bench);
   BenchRouter(bench);
   BenchDecodeAttention(bench);
+  BenchDecodeDelta(bench);
   Require(cudaStreamDestroy(handle));
   return 0;
 }

@@ -116,6 +116,7 @@ void BenchExperts(Bench& bench);
 void BenchExpertPrompts(Bench& bench);
 void BenchRouter(Bench& bench);
 void BenchDecodeAttention(Bench& bench);
+void BenchDecodeDelta(Bench& bench);
 
 }  // namespace inlay::bench
 
