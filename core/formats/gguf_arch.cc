@@ -78,7 +78,7 @@ constexpr GgufArch kArchs[] = {
     {"falcon-h1", "FalconH1ForCausalLM", "falcon_h1", gguf_names::kFalconH1},
     {"mamba2", "Mamba2ForCausalLM", "mamba2", gguf_names::kNemotronH},
     {"gptneox", "GPTNeoXForCausalLM", "gpt_neox", gguf_names::kGptNeox},
-    {"command-r", "CohereForCausalLM", "cohere", gguf_names::kCohere2},
+    {"command-r", "CohereForCausalLM", "cohere", gguf_names::kCommandR},
     {"dots1", "Dots1ForCausalLM", "dots1", gguf_names::kDots1},
     {"mistral3", "Ministral3ForCausalLM", "ministral3", gguf_names::kLlama},
     {"minicpm3", "MiniCPM3ForCausalLM", "minicpm3", gguf_names::kMiniCpm3},

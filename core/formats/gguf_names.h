@@ -284,6 +284,20 @@ inline constexpr GgufName kCohere2[] = {
     {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
     {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
     {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+};
+
+inline constexpr GgufName kCommandR[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
     // Command R+, weights of each head.
     {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
     {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},

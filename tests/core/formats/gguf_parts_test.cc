@@ -228,5 +228,18 @@ TEST(GgufParts, Mistral4sExpertsLieTogether) {
   EXPECT_EQ(name->name, "model.layers.3.mlp.experts.gate_up_proj");
 }
 
+// Norms that a network would pass over are none of its tensors.
+TEST(GgufParts, NormsOfHeadsAreCommandRs) {
+  for (const auto& [name, has] :
+       {std::pair{"command-r", true}, std::pair{"cohere2", false}}) {
+    const auto arch = FindGgufArch(name);
+    ASSERT_TRUE(arch.ok()) << arch.status();
+    EXPECT_EQ(
+        PublishedTensorName(**arch, "blk.0.attn_q_norm.weight").has_value(),
+        has)
+        << name;
+  }
+}
+
 }  // namespace
 }  // namespace inlay
