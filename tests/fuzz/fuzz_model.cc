@@ -1,8 +1,9 @@
 // Any config.json as a model of drawn weights. The input is JSON: {"model": a
 // folder of tests/data/models, "changes": what is merged into its config.json
-// (RFC 7386), "dtype", "kv_dtype", "kv_block_size", "gguf": whether it is
-// written as a GGUF file, which is opened, too}: no crash, every refusal says
-// why, and what loads computes steps within the memory that it asked for.
+// (RFC 7386), "class": of a multimodal checkpoint whose text_config that is,
+// "dtype", "kv_dtype", "kv_block_size", "gguf": whether it is written as a GGUF
+// file, which is opened, too}: no crash, every refusal says why, and what loads
+// computes steps within the memory that it asked for.
 // Changes are mutated as JSON, with the keys and values of all models.
 #include <sys/mman.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@
 
 #include "core/formats/gguf_model.h"
 #include "core/formats/python_json.h"
+#include "core/formats/text_model.h"
 #include "core/model/load_model.h"
 #include "core/quantize/quantize.h"
 #include "tests/support/model_harness.h"
@@ -46,6 +48,18 @@ void RequireTold(const absl::Status& status) {
   Require(!status.message().empty());
   Require(absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) ||
           absl::IsNotFound(status) || absl::IsResourceExhausted(status));
+}
+
+const std::vector<std::string>& Classes() {
+  static const auto* const classes = new std::vector<std::string>{
+#define INLAY_MULTIMODAL(architecture, model_type, text_type, ties) \
+  architecture,
+#define INLAY_NOT_TEXT_ALONE(architecture, model_type, reason) architecture,
+#include "core/formats/multimodal.def"
+#undef INLAY_MULTIMODAL
+#undef INLAY_NOT_TEXT_ALONE
+  };
+  return *classes;
 }
 
 // The configurations of the golden models, and what their keys are given.
@@ -82,6 +96,19 @@ const Golden& Models() {
   return *golden;
 }
 
+// What opening a multimodal checkpoint makes of its text_config.
+void TakeOutOfClass(const Json& input, Json* config) {
+  const Json* name = inlay::JsonFind(input, "class");
+  if (name == nullptr) return;
+  Json outer = {{"architectures", Json::array({*name})}};
+  outer["text_config"] = std::move(*config);
+  auto text = inlay::FindTextModel(outer);
+  RequireTold(text.status());
+  RequireTold(inlay::WhyNoTextModel(outer));
+  *config = text.ok() && text->has_value() ? std::move((*text)->config)
+                                           : Json::object();
+}
+
 inlay::ModelFiles Files(const Json& input) {
   inlay::ModelFiles files;
   const auto name = inlay::JsonString(input, "model", "llama3");
@@ -89,6 +116,7 @@ inlay::ModelFiles Files(const Json& input) {
   if (found != Models().configs.end()) files.config = found->second;
   const Json* changes = inlay::JsonFind(input, "changes");
   if (changes != nullptr) files.config.merge_patch(*changes);
+  TakeOutOfClass(input, &files.config);
   const auto dtype = inlay::JsonString(input, "dtype", "f32");
   files.random = inlay::RandomWeights();
   files.random->dtype =
@@ -185,7 +213,10 @@ class Mutator {
   explicit Mutator(unsigned seed) : random_(seed) {}
 
   void Mutate(Json& input) {
-    switch (Below(10)) {
+    switch (Below(11)) {
+      case 10:
+        input["class"] = Below(4) == 0 ? Scalar() : Json(Of(Classes()));
+        break;
       case 0:
         input["model"] = Of(Models().names);
         break;
