@@ -54,8 +54,9 @@ class MappedFile {
 
   // Aligned to a page; empty for an empty file.
   absl::Span<const std::byte> bytes() const { return {data_, size_}; }
-  // Takes pages that were read out of the process's memory; they come back when
-  // they are read again. A hint: nothing happens where the system refuses.
+  // Pages that have been read leave the process's memory, and come back when
+  // they are read again, also by others meanwhile. A hint: nothing happens
+  // where the system refuses.
   void LeavePages() const;
 
  private:

@@ -77,7 +77,7 @@ absl::StatusOr<TokenizerFiles> ReadTokenizerFiles(const std::string& dir) {
   auto config = ReadOptional(folder / "tokenizer_config.json");
   // Python's writer leaves NaN where a number is missing.
   if (absl::IsInvalidArgument(config.status()) &&
-      std::filesystem::exists(folder / "tokenizer.json")) {
+      IsRegularFile((folder / "tokenizer.json").string())) {
     config = Json();
   }
   INLAY_RETURN_IF_ERROR(config.status());

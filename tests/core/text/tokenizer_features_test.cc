@@ -315,5 +315,13 @@ TEST_F(ConfiguredFolder, TokensBesideAFile) {
   EXPECT_EQ(Load()->vocab_size(), size);
 }
 
+// Asking for a file beside a broken one throws nothing, whatever it is.
+TEST_F(ConfiguredFolder, LinksThatLeadNowhere) {
+  Write("tokenizer_config.json", "{");
+  std::filesystem::create_symlink("tokenizer.json", folder_ / "tokenizer.json");
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(LoadTokenizer(folder_.string()).status()));
+}
+
 }  // namespace
 }  // namespace inlay
