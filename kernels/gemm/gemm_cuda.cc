@@ -9,6 +9,7 @@
 #include "kernels/gemm/cublaslt.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemv_cuda.h"
+#include "kernels/gemm/many_rows_cuda.h"
 #include "kernels/gemm/skinny_cuda.h"
 #include "memory/status.h"
 
@@ -61,6 +62,8 @@ absl::Status RunGemmCuda(const GemmDesc& desc, const GemmParams& params,
     if (SkinnyServes(desc, params, cuda))
       return RunSkinnyGemm(desc, params, {}, cuda);
     if (params.x.rows() <= kGemvRows) return RunGemv(desc, params, cuda);
+  } else if (SkinnyTakes(desc, params, cuda)) {
+    return RunGemmInOneOrder(desc, params, cuda);
   }
   if (desc.weight != desc.activation || !StateOf(cuda).cublas.ok())
     return RunGemv(desc, params, cuda);

@@ -13,10 +13,15 @@ namespace inlay {
 
 inline constexpr int kMostSkinnyRows = 64;
 
+// Whether it takes these weights and x at all: 16 bits, of one type, k a
+// multiple of 64, rows on multiples of 16 bytes, a device of compute
+// capability 9.0. So does RunManyRowsGemm. The number of rows does not matter.
+bool SkinnyTakes(const GemmDesc& desc, const GemmParams& params,
+                 const CudaStream& stream);
+
 // Whether it is the fastest kernel for these weights and x: at most so many
-// rows, 16 bits, of one type, k a multiple of 64, rows on multiples of 16
-// bytes, a device of compute capability 9.0; large matrices and few rows are
-// gemv_sm90.cu's but where k is above 16,384.
+// rows, and it takes them; large matrices and few rows are gemv_sm90.cu's but
+// where k is above 16,384.
 bool SkinnyServes(const GemmDesc& desc, const GemmParams& params,
                   const CudaStream& stream);
 

@@ -6,6 +6,7 @@
 
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemv_cuda.h"
+#include "kernels/gemm/many_rows_cuda.h"
 #include "kernels/gemm/skinny_cuda.h"
 #include "tests/support/cuda_test_util.h"
 
@@ -280,6 +281,52 @@ TEST(GemmCudaTest, SomeDozenRows) {
       CheckKernel(problem, reference, [&](const GemmParams& params) {
         return RunSkinnyGemm(desc, params, {}, *cuda.stream);
       });
+      ++seed;
+    }
+  }
+}
+
+// More tiles than blocks and fewer, an odd number of them, tiles that w or x
+// ends within, a K of one step: the product, and the bits that some dozen rows
+// have.
+TEST(GemmCudaTest, ManyRowsInOneOrder) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  if (cuda.info.sm != 90) GTEST_SKIP() << "the kernel is for Hopper";
+  constexpr int64_t kShapes[][3] = {{1000, 1088, 65},  {9000, 128, 200},
+                                    {2050, 64, 129},   {7, 4096, 400},
+                                    {4096, 192, 1000}, {384, 512, 64}};
+  unsigned seed = 1;
+  for (const auto& [n, k, m] : kShapes) {
+    for (const auto& [weight, activation, output] : kTypes) {
+      const GemmDesc desc{n, k, weight, activation, output};
+      if (weight == DType::kF32 || weight != activation) continue;
+      Problem problem(desc, m, seed, seed % 2 * 8);
+      const Reference reference = ReferenceOf(problem, true, true);
+      SCOPED_TRACE(::testing::Message()
+                   << m << " rows, " << n << " x " << k << ", seed " << seed);
+      CheckKernel(problem, reference, [&](const GemmParams& params) {
+        return RunManyRowsGemm(desc, params, *cuda.stream);
+      });
+      CudaTestMatrix many(output, m, n), few(output, m, n);
+      ASSERT_TRUE(RunManyRowsGemm(desc, problem.Params(many.view(), true, true),
+                                  *cuda.stream)
+                      .ok());
+      const GemmParams all = problem.Params(few.view(), true, true);
+      for (int64_t first = 0; first < m;) {
+        const int64_t count = std::min<int64_t>(m - first, 1 + first % 64);
+        GemmParams part = all;
+        part.x = all.x.RowSlice(first, count);
+        part.y = all.y.RowSlice(first, count);
+        part.residual = all.residual.RowSlice(first, count);
+        ASSERT_TRUE(RunSkinnyGemm(desc, part, {}, *cuda.stream).ok());
+        first += count;
+      }
+      const TestMatrix want = few.Download();
+      const TestMatrix got = many.Download();
+      for (int64_t r = 0; r < m; ++r) {
+        ASSERT_EQ(want.RowBits(r), got.RowBits(r)) << "row " << r;
+      }
       ++seed;
     }
   }

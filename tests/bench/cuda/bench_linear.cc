@@ -5,6 +5,7 @@
 #include "kernels/activation/activation.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemv_cuda.h"
+#include "kernels/gemm/many_rows_cuda.h"
 #include "kernels/gemm/skinny_cuda.h"
 #include "kernels/kv_write/kv_write.h"
 #include "kernels/rms_norm/rms_norm.h"
@@ -127,6 +128,43 @@ void SkinnyRows(Bench& bench, Memory& memory) {
       std::printf("%-8s %3d %9.2f %9.2f %9.2f\n", layer.name,
                   static_cast<int>(m), skinny, time_row("cuda_gemv"),
                   time_row("cuda_cublaslt"));
+    }
+  }
+}
+
+// The kernel for many rows in one order, what batch-invariant models take (64
+// rows at a time where that is faster), one algorithm of cuBLASLt's, and its
+// best.
+void OneOrder(Bench& bench, Memory& memory) {
+  std::printf("%-8s %5s %9s %9s %9s %9s %8s %8s\n", "us", "m", "one order",
+              "taken", "one algo", "cublas", "TFLOP/s", "cublas");
+  for (const Layer& layer : kLayers) {
+    GemmDesc desc = DescOf(layer);
+    for (const int64_t m : {65, 128, 192, 256, 384, 512, 1024, 2048}) {
+      const int calls = m < 512 ? 16 : 8;
+      const auto time = [&](const auto& run) {
+        return 1e6 * GraphSeconds(bench, calls, [&](int i) {
+                 return run(memory.Params(layer, m, i));
+               });
+      };
+      const double ours = time([&](const GemmParams& params) {
+        return RunManyRowsGemm(desc, params, bench.stream);
+      });
+      const double taken = time([&](const GemmParams& params) {
+        return RunGemmInOneOrder(desc, params, bench.stream);
+      });
+      double cublas[2];
+      for (const bool invariant : {false, true}) {
+        desc.batch_invariant = invariant;
+        cublas[invariant] = time([&](const GemmParams& params) {
+          return RowOf(bench, layer, "cuda_cublaslt")
+              .run(desc, params, bench.stream);
+        });
+      }
+      const double tflop = 2e-6 * static_cast<double>(m * layer.n * layer.k);
+      std::printf("%-8s %5d %9.2f %9.2f %9.2f %9.2f %8.1f %8.1f\n", layer.name,
+                  static_cast<int>(m), ours, taken, cublas[1], cublas[0],
+                  tflop / ours, tflop / cublas[0]);
     }
   }
 }
@@ -357,7 +395,8 @@ void BenchLinear(Bench& bench) {
   const bool skinny = bench.Wants("linear_skinny");
   const bool table = bench.Wants("linear_table");
   const bool chain = bench.Wants("linear_chain");
-  if (!plans && !skinny && !table && !chain) return;
+  const bool one_order = bench.Wants("linear_one_order");
+  if (!plans && !skinny && !table && !chain && !one_order) return;
   const absl::Status cublas = PrepareGemmCuda(bench.stream);
   if (!cublas.ok()) {
     std::printf("linear: %s\n", std::string(cublas.message()).c_str());
@@ -366,6 +405,7 @@ void BenchLinear(Bench& bench) {
   Memory memory;
   if (plans) Plans(bench, memory);
   if (skinny) SkinnyRows(bench, memory);
+  if (one_order) OneOrder(bench, memory);
   if (table) {
     FewRows(bench, memory);
     ManyRows(bench, memory);
