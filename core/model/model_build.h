@@ -113,6 +113,7 @@ struct AttentionCut {
   size_t kv_group = 0;
   int chunk = 0;         // AttentionSpec::chunk
   bool pattern = false;  // by ModelBuild::attention_pattern
+  bool alibi = false;
   // KeepWantedQueries. Such plans are empty in steps that leave out nothing, or
   // everything.
   bool wanted = false;
@@ -160,9 +161,15 @@ struct ModelBuild {
   // becomes where batches must not matter.
   size_t AddCut(AttentionCut cut) {
     if (batch_invariant) {
-      cut.shape.tile_tokens = 0;  // one kernel for prompts and single tokens
-      cut.shape.whole_rows = true;
+      // One kernel for prompts and single tokens.
       cut.shape.prefix_units = 0;
+      if (!cut.pattern && !cut.alibi) {
+        cut.shape.piece_keys = AttentionPieceKeys(cut.shape);
+      }
+      if (cut.shape.piece_keys == 0) {
+        cut.shape.tile_tokens = 0;
+        cut.shape.whole_rows = true;
+      }
     }
     const auto found = std::find(cuts.begin(), cuts.end(), cut);
     const auto place = static_cast<size_t>(found - cuts.begin());

@@ -160,7 +160,9 @@ absl::Status RunAttentionCudaSm90(const AttentionDesc& desc,
         static_cast<std::byte*>(params.workspace) + plan.unpacked_bytes;
     INLAY_RETURN_IF_ERROR(LaunchItems(desc, items, cuda));
   }
-  if (plan.num_tiles > 0 && plan.shape.unpack_bytes == 0) {
+  // A graph's pieces are launched whatever there is.
+  if (plan.shape.piece_keys > 0 ||
+      (plan.num_tiles > 0 && plan.shape.unpack_bytes == 0)) {
     return LaunchTiles(desc, params, cuda);
   }
   for (const AttentionUnpackRound& round : plan.rounds) {

@@ -103,6 +103,7 @@ KeyRange KeysOf(const AttentionPlanShape& shape, const AttentionMask* mask,
 
 bool BecomesItems(const AttentionPlanShape& shape, const AttentionMask* mask,
                   const AttentionSequence& sequence) {
+  if (shape.piece_keys > 0) return false;
   return shape.tile_tokens == 0 || sequence.q_len <= 1 ||
          int64_t{sequence.q_len} * shape.group <= kAttentionSplitRows ||
          !CanBeTiles(shape, mask, sequence);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/attention/attention_pieces.h"
 #include "kernels/attention/attention_plan_tiles.h"
 #include "kernels/attention/attention_prefix_deal.h"
 #include "kernels/attention/attention_unpack.h"
@@ -21,6 +22,7 @@ int64_t MaxPairs(const AttentionPlanShape& shape, int64_t sequences,
 // partial results; where keys are cut anywhere, an item is a chunk.
 ItemRoom MostItems(const AttentionPlanShape& shape, int64_t pairs,
                    int64_t sequences) {
+  if (shape.piece_keys > 0) return PieceRoom(shape);
   const int64_t split = std::min<int64_t>(shape.grid, pairs);
   const int64_t chunks = std::max(split * MaxChunks(shape), split + shape.grid);
   const ItemRoom groups = GroupRoom(shape, sequences);
@@ -111,8 +113,11 @@ void AddItemTokens(const AttentionSequence& sequence, AttentionPlan& plan) {
 void DealAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
                const AttentionSequence& sequence, int32_t blocks_begin,
                Chunker& chunker, Dealer& dealer, UnpackRounds& rounds,
-               AttentionTile* tiles, AttentionPlan& plan) {
+               PieceDealer& pieces, AttentionTile* tiles, AttentionPlan& plan) {
   if (sequence.q_len == 0) return;
+  if (shape.piece_keys > 0) {
+    return pieces.Add(sequence, blocks_begin, tiles, plan.num_tiles);
+  }
   if (!BecomesItems(shape, mask, sequence)) {
     int32_t first_block = 0;
     if (shape.unpack_bytes > 0) {
@@ -219,7 +224,9 @@ AttentionPlanLayout LayOutAttentionPlan(const AttentionPlanShape& shape,
                                         const AttentionPlanLimits& limits) {
   const int64_t pairs = MaxPairs(shape, limits.sequences, limits.tokens);
   int64_t tiles = 0;
-  if (shape.tile_tokens > 0 && !limits.graph) {
+  if (shape.piece_keys > 0) {
+    tiles = MaxPieceTiles(shape, limits);
+  } else if (shape.tile_tokens > 0 && !limits.graph) {
     tiles = limits.tokens / shape.tile_tokens + limits.sequences;
   }
   size_t end = 0;
@@ -259,6 +266,7 @@ int AttentionCtaSlots(const AttentionPlanShape& shape) {
 
 size_t AttentionWorkspaceBytes(const AttentionPlanShape& shape,
                                int64_t max_sequences, int64_t max_tokens) {
+  if (shape.piece_keys > 0) return PieceWorkspaceBytes(shape);
   const int64_t pairs = MaxPairs(shape, max_sequences, max_tokens);
   const int64_t slots = int64_t{shape.grid} * AttentionCtaSlots(shape) +
                         MostItems(shape, pairs, max_sequences).slots;
@@ -304,19 +312,24 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
   }
   Chunker chunker(shape, mask);
   UnpackRounds rounds(shape, mask, blocks, num_blocks);
+  PieceDealer pieces(shape, sequences);
   int32_t blocks_begin = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     if (!shares || !finder.node(i).grouped) {
       DealAlone(shape, mask, sequences[i], blocks_begin, chunker, dealer,
-                rounds, tiles, plan);
+                rounds, pieces, tiles, plan);
     }
     blocks_begin += static_cast<int32_t>(BlocksOf(shape, sequences[i]));
   }
   dealer.Finish();
   num_blocks = rounds.Finish(plan);
   std::fill_n(counters, 2 + dealer.num_arrivals(), 0);
-  INLAY_DCHECK(!limits.graph || plan.num_tiles == 0);
-  plan.run_items = limits.graph || total > 0;
+  if (shape.piece_keys > 0) {
+    counters[2] = plan.num_tiles;
+    std::fill_n(counters + 3, pieces.num_arrivals(), 0);
+  }
+  INLAY_DCHECK(!limits.graph || plan.num_tiles == 0 || shape.piece_keys > 0);
+  plan.run_items = (limits.graph && shape.piece_keys == 0) || total > 0;
   plan.used_bytes =
       layout.blocks + static_cast<size_t>(num_blocks) * sizeof(int32_t);
   if (mask != nullptr) {

@@ -10,7 +10,9 @@
 //          Each CTA of a grid of fixed size runs a list of items of
 //          equal total length, so that no multiprocessor idles.
 //   tiles  longer runs of queries (prefill): tokens x all keys they see; a CTA
-//          takes one (tile, kv head) after another, the longest first.
+//          takes one (tile, kv head) after another, the longest first. With
+//          AttentionPlanShape::piece_keys single queries too, and where CTAs
+//          would idle a tile is cut into pieces of its keys.
 // Sequences of items whose block tables begin with the same blocks may form a
 // group (attention_prefix.h): items of another kind read the shared keys once
 // for the rows of all of them, and their own items read the rest.
@@ -93,6 +95,11 @@ struct AttentionPlanShape {
   // With tile_tokens 0: rows are never cut, so that a query's result does not
   // depend either on which other queries of its sequence the step has.
   bool whole_rows = false;
+  // > 0: everything becomes tiles, and what they compute folds at multiples of
+  // so many keys, from the last to the first, whether one CTA does all of a
+  // tile or several do: a query's result depends on nothing but its keys. Only
+  // where AttentionPieceKeys() says so; without a mask or ALiBi.
+  int piece_keys = 0;
   // True: the step has queries that sequences lack, so that any of their keys
   // may be written by the kernel before. Otherwise only those of queries may.
   bool leaves_out = false;
@@ -145,6 +152,10 @@ struct AttentionPlanShape {
 AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
                                           const AttentionDesc& desc,
                                           int block_size, int num_sms);
+
+// What AttentionPlanShape::piece_keys may be for such a layer: a multiple of
+// the keys that its kernel takes at a time; 0: its queries must be items.
+int AttentionPieceKeys(const AttentionPlanShape& shape);
 
 // Of `sequences`, whose queries see selected keys: each query and what is
 // selected for it as a sequence, to `queries`, one after another; returns how
@@ -224,7 +235,7 @@ struct AttentionUnit {
 };
 static_assert(sizeof(AttentionUnit) == 128);
 
-// Tokens of one sequence x the keys they see, for all KV heads. 32 bytes.
+// Tokens of one sequence x the keys they see, for all KV heads. 48 bytes.
 struct AttentionTile {
   int32_t q_row;  // of q, of the tile's first token
   int32_t num_tokens;
@@ -235,8 +246,15 @@ struct AttentionTile {
   int32_t runs_begin;  // with a mask: the tile's runs of keys, index into runs,
                        // of expanded latents: the row of the sequence's key 0;
   int32_t num_blocks;  // and the blocks of keys in them
+  // pieces > 1: the keys are those of one of so many pieces, from the last to
+  // the first. Of KV head 0: the pieces' partial results, one for each 16 rows,
+  // those of a piece side by side, and the rows' counters; other heads' follow.
+  int32_t pieces;
+  int32_t piece;
+  int32_t slot;
+  int32_t arrival;
 };
-static_assert(sizeof(AttentionTile) == 32);
+static_assert(sizeof(AttentionTile) == 48);
 
 // A row of q of a step of few queries. Rows of nobody are zeros.
 struct AttentionQuery {
@@ -246,7 +264,8 @@ struct AttentionQuery {
 
 // One contiguous image; offsets in bytes from its start, all multiples of 64.
 //   counters  int32: [0] next tile, [1] CTAs done with tiles, [2 ..] arrivals;
-//             zero before and after each launch (kernels set them back)
+//             zero before and after each launch (kernels set them back). With
+//             piece_keys [2] is how many tiles there are, arrivals follow
 //   cta_items int32 [grid + 1]: CTA c runs items [cta_items[c], [c + 1])
 //   queries   AttentionQuery [tokens], where `few` allows so many
 //   items, tiles
@@ -277,6 +296,13 @@ AttentionPlanLayout LayOutAttentionPlan(const AttentionPlanShape& shape,
 // Partial results that a CTA may have to keep for itself: of groups of chunks,
 // where an item is all of its rows.
 int AttentionCtaSlots(const AttentionPlanShape& shape);
+
+// Of a partial result of a piece: numerators of 16 rows, and their maxima and
+// sums.
+constexpr size_t AttentionPieceSlotBytes(int head_dim) {
+  return static_cast<size_t>(kAttentionItemRows * (head_dim + 2)) *
+         sizeof(float);
+}
 
 // Scratch for AttentionParams::workspace; grows with the sequences, not with
 // their lengths.

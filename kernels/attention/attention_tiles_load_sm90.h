@@ -8,6 +8,7 @@
 
 #include "kernels/attention/attention_sm90.h"
 #include "kernels/attention/attention_tiles_mask_sm90.h"
+#include "kernels/attention/attention_tiles_pieces_sm90.h"
 #include "kernels/attention/sm90_ops.h"
 
 namespace inlay::tiles_sm90 {
@@ -85,6 +86,7 @@ struct TileArgs {
   float score_scale;  // of scores (after the softcap) to units of log 2
   float softcap;      // in units of log 2; 0: none
   float cap_scale;    // of scores to twice the cap's argument, in the same
+  PieceArgs pieces;
 };
 
 struct Maps {
@@ -148,7 +150,10 @@ class Loader {
 
   // Warp 0.
   __device__ void RunKeys() {
-    const int total = args_.num_tiles * args_.num_kv_heads;
+    // In a graph it is the plan that says how many tiles there are.
+    const int tiles =
+        args_.pieces.keys > 0 ? *args_.pieces.count : args_.num_tiles;
+    const int total = tiles * args_.num_kv_heads;
     int next = static_cast<int>(blockIdx.x);
     uint32_t phase = 1;
     while (true) {

@@ -17,6 +17,9 @@
 //            units while the softmax runs, and warpgroups take turns to issue
 //            (named barriers 2 ..), so that one's softmax falls into the
 //            other's matrix time.
+// In pieces (kPieces, AttentionPlanShape::piece_keys) a tile's keys are gone
+// through as several tiles' would be, and results fold
+// (attention_tiles_pieces_sm90.h); warpgroups without rows only keep the turns.
 // Registers: numerator and scores in float32, weights in the cache's format.
 // Barriers: full/empty of each stage of keys and of values; full/empty of the
 // queries, which also hand over the tile itself.
@@ -44,7 +47,7 @@ constexpr float kLag = 8.0f;
 
 // A thread of a computing warpgroup; it has two rows, r = 0 and 1.
 template <typename T, int kDim, bool kMasked, int kValueDim = kDim,
-          int kRopeDim = 0>
+          int kRopeDim = 0, bool kPieces = false>
 class Worker {
  public:
   using S = Shape<kDim, kValueDim, kRopeDim>;
@@ -85,15 +88,95 @@ class Worker {
 
   __device__ void RunTile() {
     FindRows();
-    KeyWalk<S::kKeys, kMasked> walk(tile_, mask_);
-    float s[kScoreRegisters];
     float o[kOutRegisters];
-    uint32_t p[S::kKeys / 16][4];
     if constexpr (S::kKeepQueries) {
       KeepQueries();
       ReleaseQueries();
     }
-    if (kMasked && walk.done()) return WriteNothing(o);
+    if constexpr (kPieces) {
+      if (!RunPieces(o)) return;
+    } else {
+      KeyWalk<S::kKeys, kMasked> walk(tile_, mask_);
+      if (kMasked && walk.done()) return WriteNothing(o);
+      Attend(walk, o);
+    }
+    WriteOut(o);
+  }
+
+  // Leaves the rows' results in o and sums; whether they are to be written.
+  __device__ bool RunPieces(float (&o)[kOutRegisters]) {
+    const int rows = tile_.num_tokens * args_.group;
+    const int warp = group_ * 4 + thread_ / 32;
+    const float scale = rows_.Scale(args_, mask_);
+    const bool exists[2] = {Row(0) < rows, Row(1) < rows};
+    const PieceSlot<kValueDim> own(
+        args_.pieces.own +
+        (static_cast<int>(blockIdx.x) * (S::kRows / 16) + warp) *
+            PieceSlot<kValueDim>::kBytes);
+    PieceSums total = {};
+    const int keys = args_.pieces.keys;
+    const int first = tile_.key_begin / keys;
+    const int last = (tile_.key_end - 1) / keys;
+#pragma unroll 1
+    for (int piece = last; piece >= first; --piece) {
+      PieceWalk<S::kKeys> walk(tile_, piece * keys, (piece + 1) * keys);
+      if (group_ * 64 >= rows) {
+        KeepTurns(walk);
+        continue;
+      }
+      Clear();
+      Attend(walk, o);
+      const PieceSums part = {{m_[0], m_[1]}, {l_[0], l_[1]}};
+      if (piece == last) {
+        total = part;
+      } else {
+        const PieceFactors factors(total, part, scale);
+        own.ForEach(exists, [&](int i, int r, float x) {
+          o[i] = factors.Fold(r, x, o[i]);
+        });
+      }
+      if (piece > first) own.Store(o, total, exists);
+    }
+    if (warp * 16 >= rows) return false;
+    if (tile_.pieces > 1) {
+      const PieceRows<kValueDim> pieces(args_.pieces, tile_, head_, rows, warp);
+      if (!pieces.Finish(o, total, exists, scale)) return false;
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      m_[r] = total.m[r];
+      l_[r] = total.l[r];
+    }
+    return true;
+  }
+
+  // What Attend does but for the work.
+  __device__ void KeepTurns(PieceWalk<S::kKeys>& walk) {
+    bool begun = false;
+    for (; !walk.done(); walk.Next()) {
+      if (begun) ClearUnseenValues(walk.before());
+      sm90::Wait(&shared_.head->key_full[keys_.stage], keys_.phase);
+      TakeTurn();
+      PassTurn();
+      Release(shared_.head->key_empty, keys_);
+      if (!S::kKeepQueries && walk.last()) ReleaseQueries();
+      if (begun) ReleaseValues();
+      begun = true;
+    }
+    ClearUnseenValues(walk.before());
+    ReleaseValues();
+  }
+  __device__ void ReleaseValues() {
+    sm90::Wait(&shared_.head->value_full[values_.stage], values_.phase);
+    Release(shared_.head->value_empty, values_);
+  }
+
+  // Scores, weights and the numerator of the walk's keys.
+  template <typename Walk>
+  __device__ __forceinline__ void Attend(Walk& walk,
+                                         float (&o)[kOutRegisters]) {
+    float s[kScoreRegisters];
+    uint32_t p[S::kKeys / 16][4];
     auto seen = rows_.Look(args_, mask_, walk.partial());
     sm90::Wait(&shared_.head->key_full[keys_.stage], keys_.phase);
     TakeTurn();
@@ -147,16 +230,26 @@ class Worker {
     sm90::WgmmaWait<0>();
     sm90::PinRegisters(o);
     Release(shared_.head->value_empty, values_);
-    WriteOut(o);
+    SumOverQuads();
   }
 
   // What this thread's rows are and see.
   __device__ void FindRows() {
     rows_.Find(args_, mask_, tile_, head_, group_ * 64, Row(0));
+    Clear();
+  }
+  __device__ void Clear() {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       m_[r] = -INFINITY;
       l_[r] = 0.0f;
+    }
+  }
+  __device__ void SumOverQuads() {
+#pragma unroll
+    for (float& l : l_) {
+      l += __shfl_xor_sync(0xffffffffu, l, 1);
+      l += __shfl_xor_sync(0xffffffffu, l, 2);
     }
   }
   __device__ int Row(int r) const {
@@ -250,8 +343,8 @@ class Worker {
 
   // Scores of the walk's block to weights. `rescale`: what the rows' numerators
   // must be multiplied with; null where there is none yet.
-  __device__ void Softmax(const KeyWalk<S::kKeys, kMasked>& walk,
-                          const typename Rows::Seen& seen,
+  template <typename Walk>
+  __device__ void Softmax(const Walk& walk, const typename Rows::Seen& seen,
                           float (&s)[kScoreRegisters], float* rescale) {
     if (args_.softcap > 0.0f) {
 #pragma unroll
@@ -311,8 +404,6 @@ class Worker {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float l = l_[r];
-      l += __shfl_xor_sync(0xffffffffu, l, 1);
-      l += __shfl_xor_sync(0xffffffffu, l, 2);
       const int token = Row(r) / args_.group;
       const int head = head_ * args_.group + Row(r) % args_.group;
       const bool valid = token < tile_.num_tokens;
@@ -362,14 +453,14 @@ class Worker {
   Rows rows_;
   uint32_t q_[S::kKeepQueries ? kDim / 16 : 1][4];
   float m_[2];  // in units of the scores
-  float l_[2];  // this thread's part
+  float l_[2];  // this thread's part, until SumOverQuads
   Cursor<S::kStages> keys_;
   Cursor<S::kStages> values_;
 };
 
-// kMasked: there is a mask, or ALiBi.
+// kMasked: there is a mask, or ALiBi; not with kPieces.
 template <typename T, int kDim, bool kMasked, int kValueDim = kDim,
-          int kRopeDim = 0>
+          int kRopeDim = 0, bool kPieces = false>
 __global__ void __launch_bounds__(Shape<kDim, kValueDim, kRopeDim>::kThreads, 1)
     AttentionTiles(
         const __grid_constant__ TileArgs args,
@@ -406,7 +497,8 @@ __global__ void __launch_bounds__(Shape<kDim, kValueDim, kRopeDim>::kThreads, 1)
     sm90::RaiseRegisters<S::kComputeRegisters>();
     const int group = __shfl_sync(
         0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup - 1, 0);
-    Worker<T, kDim, kMasked, kValueDim, kRopeDim>(args, mask, shared, group)
+    Worker<T, kDim, kMasked, kValueDim, kRopeDim, kPieces>(args, mask, shared,
+                                                           group)
         .Run();
   }
 }
@@ -436,6 +528,16 @@ inline TileArgs MakeTileArgs(const AttentionDesc& desc,
   args.softcap = desc.softcap * kLog2E;
   args.cap_scale =
       desc.softcap > 0.0f ? 2 * kLog2E * desc.scale / desc.softcap : 0.0f;
+  if (plan.shape.piece_keys > 0) {
+    args.pieces.keys = plan.shape.piece_keys;
+    args.pieces.count = args.counters + 2;
+    args.pieces.arrivals = args.counters + 3;
+    args.pieces.own = static_cast<unsigned char*>(params.workspace);
+    const int own = AttentionTileRows(desc.head_dim) / kAttentionItemRows;
+    args.pieces.slots =
+        args.pieces.own + static_cast<size_t>(own * plan.shape.grid) *
+                              AttentionPieceSlotBytes(desc.head_dim);
+  }
   return args;
 }
 
@@ -463,12 +565,20 @@ absl::Status Launch(const AttentionDesc& desc, const AttentionParams& params,
   const Maps maps = {q, kv.k, kv.v};
   constexpr int kBytes = SharedBytes<kDim>();
   static_assert(kBytes <= kSharedMost);
-  const int grid =
-      std::min(stream.num_sms(), params.plan->num_tiles * desc.num_kv_heads);
+  const bool pieces = params.plan->shape.piece_keys > 0;
+  if (pieces && HasMask(params)) {
+    return absl::InvalidArgumentError(
+        "attention: the plan has pieces; expected none with a mask or ALiBi "
+        "(AttentionPlanShape::piece_keys 0)");
+  }
+  const int grid = pieces ? params.plan->shape.grid
+                          : std::min(stream.num_sms(), params.plan->num_tiles *
+                                                           desc.num_kv_heads);
   return LaunchCuda("attention (tiles)", stream,
                     {grid, S::kThreads, static_cast<size_t>(kBytes)},
-                    HasMask(params) ? AttentionTiles<T, kDim, true>
-                                    : AttentionTiles<T, kDim, false>,
+                    pieces ? AttentionTiles<T, kDim, false, kDim, 0, true>
+                    : HasMask(params) ? AttentionTiles<T, kDim, true>
+                                      : AttentionTiles<T, kDim, false>,
                     MakeTileArgs(desc, params, box_rows), maps,
                     MakeTileMask(params));
 }

@@ -122,6 +122,8 @@ class AttentionProblem {
   void set_gathers() { gathers_ = true; }
   // CTAs; fewer make sharing worth while where there is little to share.
   void set_grid(int grid) { grid_ = grid; }
+  // Plans are of pieces.
+  void set_pieces(bool on) { pieces_ = on; }
   // How many items of shared keys the last Run() had.
   int shared_items() const { return shared_items_; }
   // Room for what tiles over bytes unpack.
@@ -309,6 +311,7 @@ class AttentionProblem {
   std::vector<float> slopes_;
   bool with_sinks_ = false;
   bool gathers_ = false;
+  bool pieces_ = false;
   int grid_ = 0;
   int shared_items_ = 0;
   int64_t unpack_bytes_ = int64_t{16} << 20;
@@ -328,7 +331,8 @@ inline AttentionProblem::Planned AttentionProblem::MakePlan(
       row, desc_, layout_.block_size(), gpu.stream->num_sms());
   shape.batch_invariant = batch_invariant;
   if (grid_ > 0) shape.grid = grid_;
-  if (!slopes_.empty()) shape.prefix_units = 0;
+  if (!slopes_.empty() || pieces_) shape.prefix_units = 0;
+  if (pieces_) shape.piece_keys = AttentionPieceKeys(shape);
   if (shape.unpack_bytes > 0) shape.unpack_bytes = unpack_bytes_;
   const absl::StatusOr<AttentionMask> compiled = CompileMask(sequences);
   const AttentionMask* mask = masks_.empty() ? nullptr : &*compiled;

@@ -210,7 +210,8 @@ void AttentionBlock::AddCut(ModelBuild& build) {
   }
   // What is shared has neither.
   if (has_pattern_ || has_alibi_) cut_shape_.prefix_units = 0;
-  cut_ = build.AddCut({cut_shape_, kv_group_, chunk_, has_pattern_});
+  cut_ =
+      build.AddCut({cut_shape_, kv_group_, chunk_, has_pattern_, has_alibi_});
   cut_shape_ = build.cuts[cut_].shape;
 }
 

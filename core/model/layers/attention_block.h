@@ -57,7 +57,7 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   }
   // How a plan of all the step's queries is made.
   AttentionCut cut() const {
-    return {cut_shape_, kv_group_, chunk_, has_pattern_};
+    return {cut_shape_, kv_group_, chunk_, has_pattern_, has_alibi_};
   }
   // Queries that are there, of KV group cut().kv_group; on other devices than a
   // CPU they are in the plan.
