@@ -65,8 +65,13 @@ absl::Status RunGemmCuda(const GemmDesc& desc, const GemmParams& params,
   } else if (SkinnyTakes(desc, params, cuda)) {
     return RunGemmInOneOrder(desc, params, cuda);
   }
-  if (desc.weight != desc.activation || !StateOf(cuda).cublas.ok())
+  const bool cublas = StateOf(cuda).cublas.ok();
+  if (!cublas && SkinnyTakes(desc, params, cuda)) {
+    return RunGemmInOneOrder(desc, params, cuda);
+  }
+  if (desc.weight != desc.activation || !cublas) {
     return RunGemv(desc, params, cuda);
+  }
   const absl::Status status = (*StateOf(cuda).cublas)->Run(desc, params, cuda);
   // Odd strides of 16-bit types.
   return absl::IsUnimplemented(status) ? RunGemv(desc, params, cuda) : status;
