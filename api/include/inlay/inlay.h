@@ -60,7 +60,7 @@ extern "C" {
 #define INLAY_VERSION_MINOR 1
 #define INLAY_VERSION_PATCH 0
 /* Grows by one with every release that adds to the ABI; nothing is ever taken away. */
-#define INLAY_ABI_VERSION 10
+#define INLAY_ABI_VERSION 11
 
 /* "0.1.0" of the library that is loaded; static. */
 INLAY_API const char* inlay_version(void);
@@ -272,6 +272,13 @@ typedef struct inlay_stats {
   inlay_distribution schedule_time_us;
   inlay_distribution step_overshoot_us; /* of steps with a budget; 0 where it was kept */
   inlay_distribution step_tokens;
+  /* Since 11: of the models loaded now, and not counted in memory_bytes. */
+  uint64_t host_cache_bytes;        /* of KV that host caches hold */
+  uint64_t host_cache_peak_bytes;   /* the most they have held */
+  uint64_t host_cache_budget_bytes; /* host memory that they took when their models were loaded, and never pass */
+  uint64_t disk_cache_bytes;        /* of files of KV, those of earlier runs included */
+  uint64_t disk_cache_budget_bytes; /* what these may take; 0 where a disk cannot be used, too */
+  uint64_t expert_host_bytes;       /* pinned host memory of experts that a GPU has no room for */
 } inlay_stats;
 
 INLAY_API void inlay_stats_init(inlay_stats* stats);
