@@ -403,8 +403,8 @@ typedef struct inlay_model_info {
   uint64_t bytes_per_decode; /* weights read for one token at batch 1: over the time a token takes, the bandwidth achieved */
   uint64_t kv_bytes_per_token;
   uint64_t kv_capacity_tokens;
-  int32_t bos_token; /* -1: none */
-  int32_t eos_token; /* the first of them; -1: none */
+  int32_t bos_token; /* -1: none. Of generation_config.json, else config.json, else the tokenizer's files */
+  int32_t eos_token; /* the first of them, of the same files; -1: none */
   int32_t has_tokenizer;
   int32_t has_chat_template;
 } inlay_model_info;
