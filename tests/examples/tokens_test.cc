@@ -190,6 +190,17 @@ TEST(TemplateTest, OfTheModel) {
   EXPECT_EQ(ran.JsonLine()["text"], "<|bos|><|user|>Hi<|end|><|assistant|>");
 }
 
+TEST(TemplateTest, TheLastMessageGoesOn) {
+  const TempFile file("begun.json",
+                      R"({"messages":[{"role":"user","content":"Hi"},)"
+                      R"({"role":"assistant","content":"Well,"}],)"
+                      R"("continue_final_message":true})");
+  const Ran ran = Inlay({"template", Pocket1m(), "--input", file.path()});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(ran.JsonLine()["text"],
+            "<|bos|><|user|>Hi<|end|><|assistant|>Well,");
+}
+
 TEST(TemplateTest, OfTheFile) {
   const TempFile file(
       "own.json",

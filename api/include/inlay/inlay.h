@@ -511,8 +511,10 @@ INLAY_API inlay_status inlay_model_detokenize(inlay_model* model, const int32_t*
  * ("2026-03-14T09:26:53") in it override the model's; with "template" there, `model` may be null. "template" may also name
  * one of a model's several ("default", "tool_use", ...). Messages are changed as transformers does: members that are null
  * are left out, reasoning is there by all names that templates read. A model's template that knows contents as lists of
- * parts alone (some models with vision) gets a string as [{"type": "text", "text": ...}]. At most 256 MB, 64 levels, and
- * 1,024 members an object: INLAY_RESOURCE_EXHAUSTED. */
+ * parts alone (some models with vision) gets a string as [{"type": "text", "text": ...}]. With "continue_final_message" true
+ * (or the name of a member, such as "reasoning_content") the text ends where the last message's content does: what is
+ * generated goes on from there; INLAY_INVALID_ARGUMENT where "add_generation_prompt" is true too, or the template does not
+ * print that content as it is. Since 11. At most 256 MB, 64 levels, and 1,024 members an object: INLAY_RESOURCE_EXHAUSTED. */
 INLAY_API inlay_status inlay_chat_render(inlay_model* model, const char* json, size_t json_bytes, inlay_buffer** text,
                                          inlay_error** error);
 
@@ -662,7 +664,8 @@ typedef struct inlay_request_options {
   size_t text_bytes;
   const int32_t* tokens;
   size_t num_tokens;
-  const char* chat; /* JSON as inlay_chat_render() takes; "add_generation_prompt" defaults to true here */
+  const char* chat; /* JSON as inlay_chat_render() takes; "add_generation_prompt" defaults to true here,
+                       unless "continue_final_message" is set */
   size_t chat_bytes;
   uint32_t text_flags; /* for text; default ADD_SPECIAL | PARSE_SPECIAL. ADD_SPECIAL counts only where the log was empty */
 
