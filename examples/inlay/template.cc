@@ -46,7 +46,7 @@ Outcome RunTemplate(Args& args, const CommonOptions& common) {
   CLI_RETURN_IF_FAILED(args.Parse());
   if (!file.has_value()) return Outcome::Usage("--input is missing");
   CLI_RETURN_IF_FAILED(ReadFile(*file, &input));
-  CLI_RETURN_IF_FAILED(MergeKwargs(&input).In(*file));
+  CLI_RETURN_IF_FAILED(MergeKwargs(&input).In(*file == "-" ? "stdin" : *file));
 
   Host host;
   if (path != "-") CLI_RETURN_IF_FAILED(OpenVocabulary(common, path, &host));
