@@ -84,6 +84,7 @@ int Report(Outcome outcome, const Args& args, const CommonOptions& common) {
 
 int Main(const std::vector<std::string>& words) {
   if (words.empty()) return UsageError("no command given");
+  if (words[0] == "help" && words.size() > 1) return Main({words[1], "--help"});
   if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     return WriteOut(Help()).exit_status();
   }

@@ -25,6 +25,7 @@ TEST(UsageTest, VersionAndHelp) {
     const Ran one = Inlay({command, "--help"});
     EXPECT_EQ(one.status, 0);
     EXPECT_EQ(one.err, "");
+    EXPECT_EQ(Inlay({"help", command}).out, one.out);
     for (const char* option : {"--backend", "--json", "--threads", "--kv-type",
                                "--kv-budget", "--kernels", "--quiet"}) {
       EXPECT_NE(one.out.find(option), std::string::npos) << command << option;
