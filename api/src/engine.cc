@@ -118,6 +118,12 @@ inlay_stats ToStats(const EngineMetrics& metrics) {
   result.kv_blocks_cached = metrics.kv_blocks_evictable;
   result.lookup_tokens = metrics.prefix_lookup_tokens;
   result.hit_tokens = metrics.prefix_hit_tokens;
+  result.host_cache_bytes = metrics.tier_host_used_bytes;
+  result.host_cache_peak_bytes = metrics.tier_host_peak_bytes;
+  result.host_cache_budget_bytes = metrics.tier_host_budget_bytes;
+  result.disk_cache_bytes = metrics.tier_disk_used_bytes;
+  result.disk_cache_budget_bytes = metrics.tier_disk_budget_bytes;
+  result.expert_host_bytes = metrics.expert_host_bytes;
   const auto fill = [](const Histogram& from, inlay_distribution* to) {
     to->count = from.count();
     to->sum = from.sum();

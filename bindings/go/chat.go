@@ -42,6 +42,9 @@ type Chat struct {
 	Tools    []any // as the template wants them; json.RawMessage keeps the order of members
 	// NoGenerationPrompt leaves out what begins the assistant's turn.
 	NoGenerationPrompt bool
+	// ContinueFinalMessage has the last message go on instead of beginning another: "content", or the name of another member of
+	// it, such as "reasoning_content".
+	ContinueFinalMessage string
 	// Variables are further ones that the template reads. "template", "bos_token", "eos_token" and "now" take the place of the
 	// model's.
 	Variables map[string]any
@@ -63,7 +66,10 @@ func (c *Chat) json() (string, error) {
 	if c.Tools != nil {
 		object["tools"] = c.Tools
 	}
-	object["add_generation_prompt"] = !c.NoGenerationPrompt
+	object["add_generation_prompt"] = !c.NoGenerationPrompt && c.ContinueFinalMessage == ""
+	if c.ContinueFinalMessage != "" {
+		object["continue_final_message"] = c.ContinueFinalMessage
+	}
 	text, err := marshal(object)
 	if err != nil {
 		return "", &Error{Code: ErrInvalidArgument, Message: fmt.Sprintf("the chat is no JSON: %v", err), cause: err}

@@ -305,6 +305,12 @@ func TestTemplates(t *testing.T) {
 	if want := `user:Zoë:good:{"z": 1, "a": 2}:True`; err != nil || got != want {
 		t.Errorf("%q is not %q, %v", got, want, err)
 	}
+	begun := inlay.Conversation(inlay.User("hi"), inlay.Assistant("Well,"))
+	begun.ContinueFinalMessage = "content"
+	got, err = inlay.RenderTemplate(`{% for m in messages %}<{{ m.content }}>{% endfor %}{{ add_generation_prompt }}`, begun)
+	if want := `<hi><Well,`; err != nil || got != want {
+		t.Errorf("%q is not %q, %v", got, want, err)
+	}
 	chat.Variables["bad"] = func() {}
 	if _, err := inlay.RenderTemplate("", chat); err == nil {
 		t.Error("a function went through as JSON")

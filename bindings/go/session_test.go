@@ -1,6 +1,7 @@
 package inlay_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -279,6 +280,14 @@ func TestStatisticsAndMetrics(t *testing.T) {
 		s.InterTokenTime.Max < s.InterTokenTime.P50 || s.RequestTime.Count != 1 {
 		t.Errorf("%+v", s)
 	}
+	cached, err := engine.LoadModel(context.Background(), pocket, &inlay.ModelOptions{HostCache: 16 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := stats(t, engine); s.HostCacheBudget <= 15<<20 || s.HostCacheBudget > 16<<20 || s.HostCacheBytes != 0 {
+		t.Errorf("%+v", s)
+	}
+	cached.Close()
 	text, err := engine.Metrics()
 	if err != nil || !strings.Contains(text, "inlay_requests_finished_total{reason=\"length\"} 1\n") {
 		t.Errorf("%s, %v", text, err)

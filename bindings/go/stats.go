@@ -46,6 +46,14 @@ type Stats struct {
 	WorkspaceBytes uint64
 	MappedBytes    uint64 // not in MemoryBytes
 
+	// Of the models loaded now, not in MemoryBytes.
+	HostCacheBytes  uint64 // of KV that host caches hold
+	HostCachePeak   uint64 // the most they have held
+	HostCacheBudget uint64 // host memory that they took when their models were loaded
+	DiskCacheBytes  uint64 // of files of KV, those of earlier runs included
+	DiskCacheBudget uint64 // what these may take
+	ExpertHostBytes uint64 // pinned host memory of experts that a GPU has no room for
+
 	// In microseconds.
 	QueueTime        Distribution // from submit to the first step
 	TimeToFirstToken Distribution // from submit
@@ -99,6 +107,12 @@ func (e *Engine) Stats() (Stats, error) {
 		KVBytes:           s.GetKv_bytes(),
 		WorkspaceBytes:    s.GetWorkspace_bytes(),
 		MappedBytes:       s.GetMapped_bytes(),
+		HostCacheBytes:    s.GetHost_cache_bytes(),
+		HostCachePeak:     s.GetHost_cache_peak_bytes(),
+		HostCacheBudget:   s.GetHost_cache_budget_bytes(),
+		DiskCacheBytes:    s.GetDisk_cache_bytes(),
+		DiskCacheBudget:   s.GetDisk_cache_budget_bytes(),
+		ExpertHostBytes:   s.GetExpert_host_bytes(),
 		QueueTime:         distributionOf(s.GetQueue_time_us()),
 		TimeToFirstToken:  distributionOf(s.GetTime_to_first_token_us()),
 		InterTokenTime:    distributionOf(s.GetInter_token_time_us()),

@@ -8,6 +8,7 @@
 #include "absl/time/civil_time.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "core/engine/chat_continuation.h"
 #include "core/engine/loaded_model.h"
 #include "core/json/json.h"
 #include "memory/formatted_string.h"
@@ -49,6 +50,7 @@ OrderedJson TakeVariables(OrderedJson& object) {
   for (auto& [key, value] : object.get_ref<OrderedJson::object_t&>()) {
     const bool is_ours =
         key == "bos_token" || key == "eos_token" ||
+        key == "continue_final_message" ||
         ((key == "template" || key == "now") && !value.is_null());
     if (!is_ours) members.emplace_back(key, std::move(value));
   }
@@ -194,18 +196,33 @@ absl::StatusOr<std::string> RenderChat(const LoadedModel* model,
   INLAY_ASSIGN_OR_RETURN(auto now_text, FindString(chat, "now"));
   RenderOptions options;
   INLAY_ASSIGN_OR_RETURN(options.now, ParseNow(now_text));
+  const auto asked = chat.find("continue_final_message");
+  INLAY_ASSIGN_OR_RETURN(
+      ChatContinuation continuation,
+      ChatContinuation::Create(asked == chat.end() ? OrderedJson() : *asked));
   OrderedJson variables = TakeVariables(chat);
-  if (prompt_for_answer && !variables.contains("add_generation_prompt")) {
+  if (prompt_for_answer && !continuation.active() &&
+      !variables.contains("add_generation_prompt")) {
     variables["add_generation_prompt"] = true;
   }
   SetTokens(model == nullptr ? nullptr : &model->chat, bos, eos, variables);
   Prepare(variables);
+  const auto render = [&](const ChatTemplate& parsed,
+                          bool parts_alone) -> absl::StatusOr<std::string> {
+    if (continuation.active()) {
+      INLAY_RETURN_IF_ERROR(continuation.Mark(variables));
+    }
+    if (parts_alone) MakeParts(variables);
+    INLAY_ASSIGN_OR_RETURN(std::string text, parsed.Render(variables, options));
+    if (continuation.active()) return continuation.Cut(std::move(text));
+    return text;
+  };
   const LoadedTemplate* chosen = nullptr;
   if (source.has_value()) {
     if (model != nullptr) chosen = FindTemplate(*model, *source);
     if (chosen == nullptr) {
       INLAY_ASSIGN_OR_RETURN(ChatTemplate parsed, ChatTemplate::Parse(*source));
-      return parsed.Render(variables, options);
+      return render(parsed, false);
     }
   } else if (model == nullptr) {
     return absl::InvalidArgumentError(
@@ -213,8 +230,7 @@ absl::StatusOr<std::string> RenderChat(const LoadedModel* model,
   } else {
     INLAY_ASSIGN_OR_RETURN(chosen, ChooseTemplate(*model, variables));
   }
-  if (chosen->parts_alone) MakeParts(variables);
-  return chosen->parsed.Render(variables, options);
+  return render(chosen->parsed, chosen->parts_alone);
 }
 
 }  // namespace inlay

@@ -50,6 +50,22 @@ uint64_t MappedBytes(const WeightSource* source) {
   return bytes;
 }
 
+// Where neither generation_config.json nor config.json says which tokens begin
+// and end texts, those that the tokenizer's files name do, as in files that
+// llama.cpp's converter makes: else nothing would stop. (transformers takes a
+// constant of the family there, whatever the vocabulary has for it.)
+void AddNamedTokens(LoadedModel& loaded) {
+  if (loaded.tokenizer == nullptr) return;
+  GenerationDefaults& ids = loaded.generation;
+  const auto find = [&](const std::string& text) {
+    return text.empty() ? std::nullopt : loaded.tokenizer->TokenToId(text);
+  };
+  if (!ids.bos_id.has_value()) ids.bos_id = find(loaded.chat.bos_token);
+  if (!ids.eos_ids.empty()) return;
+  const auto eos = find(loaded.chat.eos_token);
+  if (eos.has_value()) ids.eos_ids.push_back(*eos);
+}
+
 absl::Status LoadText(const ModelFiles& files, const Log& log,
                       LoadedModel& loaded) {
   loaded.chat = files.chat;
@@ -68,6 +84,7 @@ absl::Status LoadText(const ModelFiles& files, const Log& log,
       log(LogLevel::kInfo, "no tokenizer: only token ids work with this model");
     }
   }
+  AddNamedTokens(loaded);
   // A template that does not parse must not keep the model from generating:
   // rendering reports it.
   if (!loaded.chat.chat_template.empty()) {

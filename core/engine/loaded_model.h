@@ -95,8 +95,10 @@ absl::StatusOr<std::string> InspectPath(const std::string& path);
 // "bos_token", "eos_token" and "now" in it override the model's, and with
 // "template" there `model` may be null. "template" may also be the name of one
 // of the model's. With `prompt_for_answer`, "add_generation_prompt" is true
-// unless set. Contents that are strings become lists of one part for a model's
-// template that prints a user's text in such a list alone.
+// unless set. With "continue_final_message" the text ends where the last
+// message does (chat_continuation.h). Contents that are strings become lists of
+// one part for a model's template that prints a user's text in such a list
+// alone.
 absl::StatusOr<std::string> RenderChat(const LoadedModel* model,
                                        std::string_view json,
                                        bool prompt_for_answer);

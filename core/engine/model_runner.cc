@@ -300,6 +300,9 @@ void ModelRunner::CountTier(const KvTierStats& tier) {
   const uint64_t block_bytes = kv_->block_bytes();
   metrics_.tier_host_used_bytes = tier.host_bytes;
   metrics_.tier_disk_used_bytes = tier.disk_bytes;
+  metrics_.tier_host_peak_bytes = tier.host_peak_bytes;
+  metrics_.tier_host_budget_bytes = tier.host_limit_bytes;
+  metrics_.tier_disk_budget_bytes = tier.disk_limit_bytes;
   metrics_.tier_host_hit_blocks = tier.host_hits;
   metrics_.tier_disk_hit_blocks = tier.disk_hits;
   metrics_.tier_host_read_bytes = tier.host_hits * block_bytes;

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "core/formats/describe.h"
-#include "core/formats/python_json.h"
 #include "core/formats/stored_tensor.h"
 #include "core/json/json.h"
+#include "core/json/python_json.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/formats/describe.h"
-#include "core/formats/python_json.h"
+#include "core/json/python_json.h"
 #include "memory/formatted_string.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"

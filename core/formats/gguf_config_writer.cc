@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/formats/exaone_config.h"
 #include "core/formats/gguf_experts_writer.h"
 #include "core/formats/gguf_family_defaults.h"
 #include "core/formats/gguf_gemma_writer.h"
@@ -533,14 +534,7 @@ absl::StatusOr<GgufConfigTensors> SetGgufConfig(const Json& config,
   if (arch.name != "exaone") {
     return ConfigWriter(config, arch, shape_of, writer).Write();
   }
-  Json usual = config;
-  for (const auto& [own, name] :
-       {std::pair{"num_layers", "num_hidden_layers"},
-        std::pair{"layer_norm_epsilon", "rms_norm_eps"},
-        std::pair{"activation_function", "hidden_act"}}) {
-    const Json* value = JsonFind(config, own);
-    if (value != nullptr) usual[name] = *value;
-  }
+  const Json usual = WithUsualExaoneNames(config);
   return ConfigWriter(usual, arch, shape_of, writer).Write();
 }
 

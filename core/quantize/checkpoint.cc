@@ -13,6 +13,7 @@
 #include "core/formats/safetensors_writer.h"
 #include "core/model/arch.h"
 #include "core/quantize/checkpoint_layout.h"
+#include "core/quantize/copied_texts.h"
 #include "core/quantize/group_scheme.h"
 #include "core/quantize/nearest_rows.h"
 #include "core/quantize/overlay_weights.h"
@@ -24,30 +25,6 @@
 
 namespace inlay {
 namespace {
-
-// Beside the weights and config.json.
-constexpr const char* kTextFiles[] = {
-    "tokenizer.json",          "tokenizer.model",     "tokenizer_config.json",
-    "special_tokens_map.json", "vocab.json",          "merges.txt",
-    "added_tokens.json",       "chat_template.jinja", "chat_template.json",
-    "processor_config.json"};
-
-absl::Status WriteText(const std::string& path, std::string_view text) {
-  INLAY_ASSIGN_OR_RETURN(DurableFile file,
-                         DurableFile::Create(path, FileReaders::kUmask));
-  INLAY_RETURN_IF_ERROR(file.Append(absl::MakeConstSpan(
-      reinterpret_cast<const std::byte*>(text.data()), text.size())));
-  return file.Commit();
-}
-
-absl::Status CopyFile(const std::string& from, const std::string& to) {
-  INLAY_ASSIGN_OR_RETURN(const FileReader file, FileReader::Open(from));
-  std::string text(file.size(), '\0');
-  INLAY_RETURN_IF_ERROR(file.ReadAt(
-      0,
-      absl::MakeSpan(reinterpret_cast<std::byte*>(text.data()), text.size())));
-  return WriteText(to, text);
-}
 
 // The layers of one type.
 struct TypedLayers {
@@ -355,17 +332,9 @@ class CheckpointQuantizer {
   }
 
   absl::Status WriteTexts() {
-    const auto copy = [&](const char* name, bool* copied) -> absl::Status {
-      const std::string from = files_.directory + "/" + name;
-      if (!IsRegularFile(from)) return absl::OkStatus();
-      if (copied != nullptr) *copied = true;
-      return CopyFile(from, folder_ + "/" + name);
-    };
-    INLAY_RETURN_IF_ERROR(copy("generation_config.json", nullptr));
-    for (const char* name : kTextFiles) {
-      if (!options_.tokenizer) break;
-      INLAY_RETURN_IF_ERROR(copy(name, &pass_.report().has_tokenizer));
-    }
+    INLAY_ASSIGN_OR_RETURN(
+        pass_.report().has_tokenizer,
+        CopyTexts(files_.directory, folder_, options_.tokenizer));
     Json config = files_.config;
     // A multimodal model's text has none of its own.
     if (JsonFind(config, "architectures") == nullptr) {
@@ -377,7 +346,7 @@ class CheckpointQuantizer {
     kept.push_back("lm_head");
     config["quantization_config"] =
         CheckpointSettings(groups_, kept, options_.act_order);
-    return WriteText(folder_ + "/config.json", DumpJson(config) + "\n");
+    return WriteTextFile(folder_ + "/config.json", DumpJson(config) + "\n");
   }
 
   const ModelFiles& files_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/json/json.h"
+#include "core/json/python_json.h"
 #include "core/text/configured_tokens.h"
 #include "core/text/sentencepiece_document.h"
 #include "core/text/sentencepiece_model.h"
@@ -30,12 +31,9 @@ absl::Status Named(const std::filesystem::path& path, absl::Status status) {
       FormattedString("%s: %s", path.string(), std::string(status.message())));
 }
 
-// Null where there is none.
+// As Python's writer leaves it; null where there is none.
 absl::StatusOr<Json> ReadOptional(const std::filesystem::path& path) {
-  const absl::StatusOr<std::string> text = ReadFile(path);
-  if (absl::IsNotFound(text.status())) return Json();
-  INLAY_RETURN_IF_ERROR(text.status());
-  return ParseJson(*text, path.string());
+  return ReadOptionalPythonJson(path.string());
 }
 
 // A tokenizer's file, with what lies beside it.
@@ -74,22 +72,17 @@ absl::Status ReadPieces(const std::filesystem::path& folder, const Json& config,
 
 absl::StatusOr<TokenizerFiles> ReadTokenizerFiles(const std::string& dir) {
   const std::filesystem::path folder(dir);
-  auto config = ReadOptional(folder / "tokenizer_config.json");
-  // Python's writer leaves NaN where a number is missing.
-  if (absl::IsInvalidArgument(config.status()) &&
-      IsRegularFile((folder / "tokenizer.json").string())) {
-    config = Json();
-  }
-  INLAY_RETURN_IF_ERROR(config.status());
+  INLAY_ASSIGN_OR_RETURN(const Json config,
+                         ReadOptional(folder / "tokenizer_config.json"));
   INLAY_ASSIGN_OR_RETURN(const Json added,
                          ReadOptional(folder / "added_tokens.json"));
-  const auto tokens = ReadConfiguredTokens(*config, added);
+  const auto tokens = ReadConfiguredTokens(config, added);
   if (!tokens.ok()) return Named(folder, tokens.status());
   TokenizerFiles files;
   files.path = folder / "tokenizer.json";
   const auto text = ReadFile(files.path);
   if (absl::IsNotFound(text.status())) {
-    INLAY_RETURN_IF_ERROR(ReadPieces(folder, *config, *tokens, &files));
+    INLAY_RETURN_IF_ERROR(ReadPieces(folder, config, *tokens, &files));
     return files;
   }
   INLAY_RETURN_IF_ERROR(text.status());

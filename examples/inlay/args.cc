@@ -184,6 +184,7 @@ Outcome Args::ParseOption(size_t* index) {
   if (option == options_.end()) {
     return Outcome::Usage("there is no option --" + name);
   }
+  given_.insert(name);
   const bool has_value = equals != std::string::npos;
   if (option->metavar.empty()) {
     if (has_value) return Outcome::Usage("--" + name + " takes no value");
@@ -195,6 +196,29 @@ Outcome Args::ParseOption(size_t* index) {
                           ": no value follows, allowed: " + option->metavar);
   }
   return option->take(words_[++*index]);
+}
+
+Outcome Args::CheckRules() const {
+  for (const Rule& rule : rules_) {
+    const auto name =
+        std::find_if(rule.names.begin(), rule.names.end(),
+                     [&](const auto& one) { return given_.contains(one); });
+    if (name == rule.names.end()) continue;
+    const auto other =
+        std::find_if(rule.others.begin(), rule.others.end(),
+                     [&](const auto& one) { return given_.contains(one); });
+    if ((other != rule.others.end()) == rule.with) continue;
+    if (!rule.with) {
+      return Outcome::Usage("--" + *name + " does nothing with --" + *other);
+    }
+    std::string list;
+    for (size_t i = 0; i < rule.others.size(); ++i) {
+      const bool last = i + 1 == rule.others.size();
+      list += (i == 0 ? "--" : last ? " or --" : ", --") + rule.others[i];
+    }
+    return Outcome::Usage("--" + *name + " does nothing without " + list);
+  }
+  return Outcome();
 }
 
 Outcome Args::Parse() {
@@ -223,7 +247,7 @@ Outcome Args::Parse() {
   for (size_t i = 0; i < operands.size(); ++i) {
     *operands_[i].value = operands[i];
   }
-  return Outcome();
+  return CheckRules();
 }
 
 std::string Args::UsageText() const {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,16 @@ class Args {
   // One of `choices`; `value` gets its index.
   void Choice(std::string name, std::string help,
               std::vector<std::string> choices, int32_t* value);
+  // Options that do nothing unless one of `others` is given, or where one of
+  // them is: Parse() refuses them there.
+  void OnlyWith(std::vector<std::string> names,
+                std::vector<std::string> others) {
+    rules_.push_back({std::move(names), std::move(others), true});
+  }
+  void NotWith(std::vector<std::string> names,
+               std::vector<std::string> others) {
+    rules_.push_back({std::move(names), std::move(others), false});
+  }
   // A line of the help's end.
   void Note(std::string line);
 
@@ -68,6 +79,10 @@ class Args {
     std::string help;
     std::function<Outcome(const std::string&)> take;
   };
+  struct Rule {
+    std::vector<std::string> names, others;
+    bool with;
+  };
   struct Operand {
     std::string name;
     std::string help;
@@ -81,11 +96,14 @@ class Args {
   void AddReal(std::string name, std::string help, double lowest,
                double highest, std::function<void(double)> set);
   Outcome ParseOption(size_t* index);
+  Outcome CheckRules() const;
 
   std::string command_;
   std::vector<std::string> words_;
   std::vector<Option> options_;
   std::vector<Operand> operands_;
+  std::vector<Rule> rules_;
+  std::set<std::string> given_;
   std::vector<std::string> notes_;
 };
 

@@ -55,6 +55,12 @@ void DeclareLoad(Args& args, BenchOptions* options, Texts* texts) {
             &options->csv);
   args.Text("svg", "FILE", "load: a plot of throughput against latency",
             &options->svg);
+  const std::vector<std::string> load = {"requests", "concurrency", "sweep"};
+  args.OnlyWith({"shared-prefix", "rate", "out"}, load);
+  args.OnlyWith({"in"}, {"requests", "concurrency", "sweep", "long-prompt"});
+  args.OnlyWith({"long-at", "compare-batch-tokens"}, {"long-prompt"});
+  args.NotWith({"prompt-tokens", "gen-tokens", "batch"},
+               {"requests", "concurrency", "sweep", "long-prompt"});
   args.Note("Without --requests, --concurrency, --sweep or --long-prompt: pp");
   args.Note("(prompt) and tg (token generation) in tok/s, and the share of");
   args.Note("memory bandwidth.");
@@ -112,9 +118,6 @@ Outcome Check(const BenchOptions& options) {
     return Outcome::Usage(
         "--csv: only with --requests, --concurrency, --sweep "
         "or --long-prompt");
-  }
-  if (!options.batch_tokens.empty() && !options.long_prompt.has_value()) {
-    return Outcome::Usage("--compare-batch-tokens: only with --long-prompt");
   }
   return Outcome();
 }

@@ -14,6 +14,11 @@ Chat::Chat(const CommonOptions& common, std::string path, Sampling sampling)
 
 Outcome Chat::Open(const std::string& system) {
   CLI_RETURN_IF_FAILED(OpenModel(common_, path_, &host_));
+  if (host_.info.has_tokenizer == 0) {
+    return Outcome::Failed(path_ +
+                           " has no tokenizer, and a chat is text: put its "
+                           "tokenizer.json or tokenizer.model there");
+  }
   Result<Session> session = host_.model->NewSession();
   if (!session.ok()) return session.error();
   Conversation& first = conversations_.emplace_back();

@@ -1,7 +1,9 @@
 #include "examples/inlay/common.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string_view>
@@ -139,6 +141,8 @@ void DeclareCommon(Args& args, CommonOptions* options) {
             &options->disk_cache);
   args.Bytes("disk-cache-bytes", "what its files may take (default 1G)",
              &options->disk_cache_bytes);
+  args.OnlyWith({"disk-cache"}, {"host-cache"});
+  args.OnlyWith({"disk-cache-bytes"}, {"disk-cache"});
   args.Bytes("expert-memory",
              "GPU memory for experts; what it does not hold is in the host's",
              &options->expert_device_bytes);
@@ -166,30 +170,43 @@ void DeclareRecord(Args& args, CommonOptions* options) {
 Recording::~Recording() {
   if (model_ == nullptr) return;
   const Error error = model_->RecordStop();
-  if (!error.ok()) Complain("the recording is not whole: " + error.message());
+  if (!error.ok()) {
+    *late_failure_ = "the recording is not whole: " + error.message();
+  }
 }
 
-Outcome Recording::Start(Model& model, const std::string& path) {
+Outcome Recording::Start(Model& model, const std::string& path,
+                         std::shared_ptr<std::string> late_failure) {
   const Error error = model.RecordStart(path);
-  if (error.ok()) model_ = &model;
-  return error;
+  if (!error.ok()) return error;
+  model_ = &model;
+  late_failure_ = std::move(late_failure);
+  return Outcome();
 }
 
 Tracing::~Tracing() {
   if (engine_ == nullptr) return;
   Result<Buffer> trace = engine_->TakeTrace();
+  if (!trace.ok()) {
+    *late_failure_ = "there is no trace: " + trace.error().message();
+    return;
+  }
   std::ofstream out(path_, std::ios::binary);
-  if (trace.ok()) out << trace->bytes();
+  out << trace->bytes();
   out.close();
-  if (!trace.ok() || !out) Complain("the trace was not written to " + path_);
+  if (!out) {
+    *late_failure_ = "cannot write " + path_ + ": " + std::strerror(errno);
+  }
 }
 
-Outcome Tracing::Start(Engine& engine, const std::string& path) {
+Outcome Tracing::Start(Engine& engine, const std::string& path,
+                       std::shared_ptr<std::string> late_failure) {
   constexpr size_t kEvents = size_t{1} << 18;
   const Error error = engine.StartTrace(kEvents);
   if (!error.ok()) return error;
   engine_ = &engine;
   path_ = path;
+  late_failure_ = std::move(late_failure);
   return Outcome();
 }
 
@@ -197,10 +214,12 @@ Outcome OpenModel(const CommonOptions& options, const std::string& path,
                   Host* host) {
   CLI_RETURN_IF_FAILED(Open(options, path, false, host));
   if (options.trace.has_value()) {
-    CLI_RETURN_IF_FAILED(host->tracing.Start(*host->engine, *options.trace));
+    CLI_RETURN_IF_FAILED(host->tracing.Start(*host->engine, *options.trace,
+                                             options.late_failure));
   }
   return options.record.has_value()
-             ? host->recording.Start(*host->model, *options.record)
+             ? host->recording.Start(*host->model, *options.record,
+                                     options.late_failure)
              : Outcome();
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <inlay/inlay.hpp>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -39,13 +40,15 @@ struct CommonOptions {
   std::optional<std::string> trace;
   bool json = false;
   bool quiet = false;
+  // What went wrong when a scope ended, too late for an outcome; "": nothing.
+  std::shared_ptr<std::string> late_failure = std::make_shared<std::string>();
 };
 
 void DeclareCommon(Args& args, CommonOptions* options);
 // --record and --trace, for the forms that generate.
 void DeclareRecord(Args& args, CommonOptions* options);
 
-// A recording that ends with its scope; a failure to write it is said then.
+// A recording that ends with its scope; a failure to write it is late.
 class Recording {
  public:
   Recording() = default;
@@ -53,14 +56,15 @@ class Recording {
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
-  Outcome Start(Model& model, const std::string& path);
+  Outcome Start(Model& model, const std::string& path,
+                std::shared_ptr<std::string> late_failure);
 
  private:
   Model* model_ = nullptr;
+  std::shared_ptr<std::string> late_failure_;
 };
 
-// What the engine did in a scope, for ui.perfetto.dev: written at its end, or a
-// failure to is said then.
+// What the engine did in a scope, for ui.perfetto.dev: written at its end.
 class Tracing {
  public:
   Tracing() = default;
@@ -68,11 +72,13 @@ class Tracing {
   Tracing(const Tracing&) = delete;
   Tracing& operator=(const Tracing&) = delete;
 
-  Outcome Start(Engine& engine, const std::string& path);
+  Outcome Start(Engine& engine, const std::string& path,
+                std::shared_ptr<std::string> late_failure);
 
  private:
   Engine* engine_ = nullptr;
   std::string path_;
+  std::shared_ptr<std::string> late_failure_;
 };
 
 // An engine with one model in it. Declare sessions and requests after it.

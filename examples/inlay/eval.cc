@@ -182,6 +182,7 @@ Outcome RunEval(Args& args, const CommonOptions& common) {
                &options.concurrency, 1, 4096);
   args.Integer("max-tokens", "cap on an answer (default 512)",
                &options.max_tokens, 1);
+  args.OnlyWith({"limit", "concurrency", "max-tokens"}, {"jsonl"});
   args.Note("Prints {\"tasks\":{..},\"items\":..,\"correct\":..,");
   args.Note("\"perplexity\":..}: greedy answers, exact match of the whole.");
   CLI_RETURN_IF_FAILED(args.Parse());

@@ -25,13 +25,18 @@ Outcome ReadPrompt(const std::optional<std::string>& given,
 }
 
 std::string ChatJson(const std::string& prompt,
-                     const std::optional<std::string>& system) {
+                     const std::optional<std::string>& system,
+                     const std::optional<std::string>& answer) {
   Json messages = Json::array();
   if (system.has_value()) {
     messages.push_back({{"role", "system"}, {"content", *system}});
   }
   messages.push_back({{"role", "user"}, {"content", prompt}});
-  return JsonText({{"messages", messages}});
+  if (answer.has_value()) {
+    messages.push_back({{"role", "assistant"}, {"content", *answer}});
+  }
+  return JsonText(
+      {{"messages", messages}, {"continue_final_message", answer.has_value()}});
 }
 
 class Printer {
@@ -77,7 +82,7 @@ class Printer {
 
 Outcome RunGenerate(Args& args, const CommonOptions& common) {
   std::string path, prompt;
-  std::optional<std::string> given, system;
+  std::optional<std::string> given, system, answer;
   bool chat = false;
   Sampling sampling;
   args.Positional("MODEL", "the model", &path);
@@ -85,10 +90,15 @@ Outcome RunGenerate(Args& args, const CommonOptions& common) {
   args.Flag("chat", "the prompt is a user's message to answer", &chat);
   args.Text("system", "TEXT", "a system message before it (with --chat)",
             &system);
+  args.Text("answer", "TEXT", "what the answer begins with (with --chat)",
+            &answer);
   sampling.Declare(args);
   CLI_RETURN_IF_FAILED(args.Parse());
   if (system.has_value() && !chat) {
     return Outcome::Usage("--system goes with --chat, which is not given");
+  }
+  if (answer.has_value() && !chat) {
+    return Outcome::Usage("--answer goes with --chat, which is not given");
   }
   CLI_RETURN_IF_FAILED(ReadPrompt(given, &prompt));
 
@@ -96,7 +106,7 @@ Outcome RunGenerate(Args& args, const CommonOptions& common) {
   CLI_RETURN_IF_FAILED(OpenModel(common, path, &host));
   inlay_request_options options;
   CLI_RETURN_IF_FAILED(sampling.Fill(*host.model, &options));
-  if (chat) prompt = ChatJson(prompt, system);
+  if (chat) prompt = ChatJson(prompt, system, answer);
   (chat ? options.chat : options.text) = prompt.data();
   (chat ? options.chat_bytes : options.text_bytes) = prompt.size();
 

@@ -53,7 +53,12 @@ Outcome ParseJson(const std::string& text, Json* value) {
   try {
     *value = Json::parse(text, watch);
   } catch (const Json::exception& error) {
-    return Outcome::Failed(error.what());
+    // Less the parser's own name of it, "[json.exception.parse_error.101] ".
+    const std::string_view what = error.what();
+    const size_t name = what.find("] ");
+    return Outcome::Failed(
+        "not JSON: " +
+        std::string(what.substr(name == what.npos ? 0 : name + 2)));
   }
   if (too_deep) {
     return Outcome::Failed("the JSON is nested deeper than " +

@@ -29,7 +29,8 @@ constexpr Command kCommands[] = {
     {"template", "render a chat template", RunTemplate},
     {"inspect", "what a model is and what it needs", RunInspect},
     {"eval", "exact-match accuracy and perplexity", RunEval, true},
-    {"quantize", "write a model as GGUF in fewer bits", RunQuantize},
+    {"quantize", "write a model in fewer bits: a GGUF file, or a folder",
+     RunQuantize},
     {"bench", "measure speed, alone or under load", RunBench, true},
     {"replay", "run again what --record wrote, and compare", RunReplay},
 };
@@ -62,6 +63,13 @@ int Report(Outcome outcome, const Args& args, const CommonOptions& common) {
   if (outcome.kind() == Outcome::Kind::kHelp) {
     outcome = WriteOut(args.HelpText());
   }
+  if (!common.late_failure->empty()) {
+    if (outcome.exit_status() == 0) {
+      outcome = Outcome::Failed(*common.late_failure);
+    } else {
+      Complain(args.command() + ": " + *common.late_failure);
+    }
+  }
   if (outcome.exit_status() == 0) return 0;
   Complain(args.command() + ": " + outcome.message());
   if (outcome.kind() == Outcome::Kind::kUsage) {
@@ -76,6 +84,7 @@ int Report(Outcome outcome, const Args& args, const CommonOptions& common) {
 
 int Main(const std::vector<std::string>& words) {
   if (words.empty()) return UsageError("no command given");
+  if (words[0] == "help" && words.size() > 1) return Main({words[1], "--help"});
   if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     return WriteOut(Help()).exit_status();
   }

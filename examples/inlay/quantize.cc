@@ -94,7 +94,7 @@ struct QuantizeArgs {
   std::vector<std::string> tensors;
   bool no_tokenizer = false;
   bool act_order = false;
-  float smoothing = 0.5f;
+  std::optional<float> smoothing;
   uint32_t sequence_tokens = 512;
   uint32_t calibration_tokens = 65536;
   uint64_t expert_bytes = uint64_t{4} << 30;
@@ -139,6 +139,8 @@ Outcome ParseQuantize(Args& args, QuantizeArgs* given) {
             &given->eval);
   args.Flag("no-tokenizer", "leave tokenizer and chat template out",
             &given->no_tokenizer);
+  args.OnlyWith({"sequence-tokens", "calibration-tokens", "expert-sums"},
+                {"calibration"});
   args.Note("Types u4_*, i8_* (GPTQ's layout), awq_* and w8a8_* (that of");
   args.Note(
       "compressed-tensors) give a folder; w8a8_fp8_static takes the scales");
@@ -157,6 +159,14 @@ Outcome ParseQuantize(Args& args, QuantizeArgs* given) {
       std::end(kMethods)) {
     return Outcome::Usage("--method is " + *given->method +
                           ", allowed: rtn, imatrix, gptq, awq, smoothquant");
+  }
+  if (given->act_order && *given->method != "gptq") {
+    return Outcome::Usage("--act-order does nothing with --method " +
+                          *given->method + ", allowed: gptq");
+  }
+  if (given->smoothing.has_value() && *given->method != "smoothquant") {
+    return Outcome::Usage("--smoothing does nothing with --method " +
+                          *given->method + ", allowed: smoothquant");
   }
   const bool needs = calibrates || *given->method != "rtn";
   if (needs != given->calibration.has_value()) {
@@ -199,7 +209,7 @@ Outcome RunQuantize(Args& args, const CommonOptions& common) {
       std::find(std::begin(kMethods), std::end(kMethods), *given.method) -
       std::begin(kMethods));
   options.act_order = given.act_order ? 1 : 0;
-  options.smoothing = given.smoothing;
+  options.smoothing = given.smoothing.value_or(options.smoothing);
   options.memory_limit = given.memory_limit;
   options.calibration = calibration.data();
   options.num_calibration = calibration.size();

@@ -40,11 +40,13 @@ Outcome RunTemplate(Args& args, const CommonOptions& common) {
   args.Note("Prints {\"text\":..}. The file holds \"messages\" and, where");
   args.Note("wanted, \"tools\", \"add_generation_prompt\", \"kwargs\" and any");
   args.Note("further variable; \"template\", \"bos_token\", \"eos_token\" and");
-  args.Note("\"now\" replace the model's.");
+  args.Note(
+      "\"now\" replace the model's. \"continue_final_message\": true ends");
+  args.Note("the text where the last message's content does.");
   CLI_RETURN_IF_FAILED(args.Parse());
   if (!file.has_value()) return Outcome::Usage("--input is missing");
   CLI_RETURN_IF_FAILED(ReadFile(*file, &input));
-  CLI_RETURN_IF_FAILED(MergeKwargs(&input).In(*file));
+  CLI_RETURN_IF_FAILED(MergeKwargs(&input).In(*file == "-" ? "stdin" : *file));
 
   Host host;
   if (path != "-") CLI_RETURN_IF_FAILED(OpenVocabulary(common, path, &host));

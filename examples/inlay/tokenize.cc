@@ -59,7 +59,12 @@ Outcome RunTokenize(Args& args, const CommonOptions& common) {
   const auto convert = decode ? Decode : Encode;
   return ForEachLine("-", [&](const std::string& line) {
     Json value;
-    CLI_RETURN_IF_FAILED(ParseJson(line, &value));
+    const Outcome parsed = ParseJson(line, &value);
+    if (!parsed.ok()) {
+      return Outcome::Failed(parsed.message() + "; allowed: " +
+                             (decode ? "ids in brackets, such as [1,2,3]"
+                                     : "text in quotes, such as \"hello\""));
+    }
     return convert(*host.model, value, !no_special);
   });
 }

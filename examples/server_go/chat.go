@@ -50,7 +50,14 @@ func (r *chatRequest) conversation() (*inlay.Chat, error) {
 	if r.ResponseFormat != nil && r.ResponseFormat.Type != "text" {
 		return nil, badParameter("response_format", "unsupported", "response_format %q is not supported, %q is", r.ResponseFormat.Type, "text")
 	}
-	chat := &inlay.Chat{}
+	chat := &inlay.Chat{NoGenerationPrompt: r.AddGenerationPrompt != nil && !*r.AddGenerationPrompt}
+	if r.ContinueFinal {
+		if r.AddGenerationPrompt != nil && *r.AddGenerationPrompt {
+			return nil, badParameter("continue_final_message", "invalid_value",
+				"continue_final_message and add_generation_prompt are both true, allowed: one of them")
+		}
+		chat.ContinueFinalMessage = "content"
+	}
 	for i, fields := range r.Messages {
 		at := fmt.Sprintf("messages[%d]", i)
 		var message inlay.Message

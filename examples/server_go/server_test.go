@@ -299,6 +299,12 @@ func TestConversations(t *testing.T) {
 	if chat, err := request.conversation(); err != nil || chat.Tools != nil {
 		t.Errorf("%v, %v", chat, err)
 	}
+	// What is begun goes on.
+	status, got := post(t, start(t)+"/v1/chat/completions", `{"messages":[{"role":"user","content":"946 - 73"},
+		{"role":"assistant","content":"87"}],"continue_final_message":true}`)
+	if content := at(got, "choices", 0, "message", "content"); status != 200 || content != "3" {
+		t.Errorf("%v", got)
+	}
 	// Tools reach the template of the model that is served: pocket-7m's ignores them, and answers.
 	url := start(t) + "/v1/chat/completions"
 	if status, got := post(t, url, `{`+question+`,"max_tokens":2,"tools":[{"type":"function","function":{"name":"f"}}]}`); status != 200 {
@@ -328,6 +334,7 @@ func TestErrors(t *testing.T) {
 		{"/v1/chat/completions", `{` + question + `,"logit_bias":{"x":1}}`, 400, "invalid_request_error", "invalid_value"},
 		{"/v1/chat/completions", `{` + question + `,"response_format":{"type":"json_object"}}`, 400, "invalid_request_error", "unsupported"},
 		{"/v1/chat/completions", `{` + question + `,"tool_choice":"required"}`, 400, "invalid_request_error", "unsupported"},
+		{"/v1/chat/completions", `{` + question + `,"continue_final_message":true,"add_generation_prompt":true}`, 400, "invalid_request_error", "invalid_value"},
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"` + long + `"}]}`, 400, "invalid_request_error", "invalid_argument"},
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"` + strings.Repeat(long, 10) + `"}]}`, 413, "invalid_request_error", "body_too_large"},
 		{"/v1/completions", `{}`, 400, "invalid_request_error", "missing"},

@@ -57,6 +57,8 @@ type chatRequest struct {
 	Tools               []json.RawMessage            `json:"tools"`
 	ToolChoice          json.RawMessage              `json:"tool_choice"`
 	ResponseFormat      *struct{ Type string }       `json:"response_format"`
+	ContinueFinal       bool                         `json:"continue_final_message"`
+	AddGenerationPrompt *bool                        `json:"add_generation_prompt"`
 	MaxCompletionTokens *int                         `json:"max_completion_tokens"`
 	Logprobs            bool                         `json:"logprobs"`
 	TopLogprobs         int                          `json:"top_logprobs"`

@@ -270,7 +270,12 @@ KvTierStats KvTier::stats() const {
   stats.host_blocks = host_.num_found();
   stats.disk_blocks = disk_.size();
   stats.host_bytes = static_cast<uint64_t>(stats.host_blocks) * block_bytes_;
+  stats.host_peak_bytes =
+      static_cast<uint64_t>(host_.most_found()) * block_bytes_;
+  stats.host_limit_bytes = static_cast<uint64_t>(host_.num_slots()) *
+                           KvHostSlots::SlotCost(block_bytes_, block_size_);
   stats.disk_bytes = disk_used_;
+  stats.disk_limit_bytes = files_ == nullptr ? 0 : disk_limit_;
   return stats;
 }
 

@@ -1,5 +1,6 @@
 #include "memory/kv/tier_host.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace inlay {
@@ -66,6 +67,7 @@ KvHostSlots::Taken KvHostSlots::Take(bool even_fresh) {
 
 void KvHostSlots::Publish(int32_t slot, const KvBlockKey& key, bool offered) {
   index_.emplace(key, slot);
+  most_found_ = std::max(most_found_, num_found());
   Slot& state = At(slot);
   state.key = key;
   state.findable = true;

@@ -64,6 +64,7 @@ class KvHostSlots {
   }
   int32_t num_slots() const { return static_cast<int32_t>(slots_.size()); }
   int64_t num_found() const { return static_cast<int64_t>(index_.size()); }
+  int64_t most_found() const { return most_found_; }
 
   const KvBlockKey& key(int32_t slot) const { return At(slot).key; }
   bool IsFindable(int32_t slot) const { return At(slot).findable; }
@@ -94,6 +95,7 @@ class KvHostSlots {
   LruList fresh_{&links_};
   LruList offered_{&links_};
   absl::flat_hash_map<KvBlockKey, int32_t> index_;
+  int64_t most_found_ = 0;
 };
 
 }  // namespace inlay

@@ -38,6 +38,10 @@ struct KvTierStats {
   uint64_t write_failures = 0;
   int64_t host_blocks = 0, disk_blocks = 0;  // disk: of every owner
   uint64_t host_bytes = 0, disk_bytes = 0;   // in use
+  uint64_t host_peak_bytes = 0;              // the most of host_bytes
+  // What they may come to. Host memory is taken when the tier is made,
+  // bookkeeping included; 0: there is no disk.
+  uint64_t host_limit_bytes = 0, disk_limit_bytes = 0;
 };
 
 }  // namespace inlay

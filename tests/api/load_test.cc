@@ -3,7 +3,12 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <regex>
+#include <sstream>
 
 #include "tests/api/host.h"
 
@@ -109,6 +114,72 @@ TEST(Progress, CancelsAtEveryCall) {
     EXPECT_EQ(allocator.live_bytes(), 0) << n;
   }
   EXPECT_TRUE(completed);
+}
+
+// A copy of the small model whose files give no ids; the tokenizer's name
+// what begins and ends texts.
+class WithoutIds : public ::testing::Test {
+ protected:
+  WithoutIds() : folder_(::testing::TempDir() + "inlay_XXXXXX") {
+    if (mkdtemp(folder_.data()) == nullptr) std::abort();
+    for (const char* name : {"config.json", "model.safetensors",
+                             "tokenizer.json", "tokenizer_config.json"}) {
+      std::filesystem::copy(SmallModel() + "/" + name, folder_);
+    }
+    Edit("config.json", R"re("(bos|eos)_token_id": ([0-9]+|\[[^\]]*\]),)re",
+         "");
+  }
+  ~WithoutIds() override { std::filesystem::remove_all(folder_); }
+
+  void Edit(const std::string& name, const char* what, const char* to) const {
+    const std::string path = folder_ + "/" + name;
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    const std::string edited =
+        std::regex_replace(text.str(), std::regex(what), to);
+    EXPECT_NE(edited, text.str());
+    std::ofstream(path) << edited;
+  }
+
+  std::string folder_;
+};
+
+TEST_F(WithoutIds, TheTokenizersEndStops) {
+  Edit("tokenizer_config.json", R"re("eos_token": "<\|eos\|>")re",
+       R"("eos_token": "<|end|>")");
+  Host host(folder_), whole(SmallModel());
+  auto info = Defaults(inlay_model_info_init);
+  ASSERT_EQ(inlay_model_get_info(host.model, &info, nullptr), INLAY_OK);
+  EXPECT_EQ(info.bos_token, 0);
+  EXPECT_EQ(info.eos_token, 6);
+  const std::string chat =
+      R"({"messages":[{"role":"user","content":"12 + 30"}]})";
+  const auto options = ChatRequest(chat, 200);
+  const Outcome expected = whole.RunAlone(options);
+  ASSERT_EQ(expected.finish.finish_reason, INLAY_FINISH_STOP);
+  const Outcome outcome = host.RunAlone(options);
+  EXPECT_EQ(outcome.finish.finish_reason, INLAY_FINISH_STOP);
+  EXPECT_EQ(outcome.finish.stop_token, 6);
+  EXPECT_EQ(outcome.tokens, expected.tokens);
+}
+
+// Ids come before names, and a name that the vocabulary has not is none.
+TEST_F(WithoutIds, IdsComeFirst) {
+  const auto eos = [&] {
+    Host host(folder_);
+    auto info = Defaults(inlay_model_info_init);
+    EXPECT_EQ(inlay_model_get_info(host.model, &info, nullptr), INLAY_OK);
+    return info.eos_token;
+  };
+  EXPECT_EQ(eos(), 1);
+  Edit("config.json", R"re("pad_token_id")re",
+       R"("eos_token_id": 7, "pad_token_id")");
+  EXPECT_EQ(eos(), 7);
+  Edit("config.json", R"re("eos_token_id": 7)re", R"("eos_token_id": null)");
+  EXPECT_EQ(eos(), 1);
+  Edit("tokenizer_config.json", R"re("eos_token": "<\|eos\|>")re",
+       R"("eos_token": "<|no such|>")");
+  EXPECT_EQ(eos(), -1);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // its sessions.
 #include <gmock/gmock.h>
 
+#include <utility>
+
 #include "tests/api/host.h"
 
 namespace inlay::testing {
@@ -124,6 +126,52 @@ TEST(Memory, PressureForKvBlocksChangesNothing) {
   EXPECT_GT(host.Stats().preemptions + host.Stats().evictions, 0u);
   for (inlay_session* session : sessions) inlay_session_release(session);
   EXPECT_EQ(host.Stats().kv_blocks_used, 0u);
+}
+
+// What a host cache takes and holds is in the figures, and goes with the model.
+TEST(Memory, HostCachesAreAccountedFor) {
+  CountingAllocator allocator;
+  auto engine_options = EngineDefaults();
+  allocator.AttachTo(engine_options);
+  Host host("", engine_options);
+  auto options = ModelDefaults();
+  options.kv_block_size = 8;
+  options.kv_budget_bytes = 256 * 1024;
+  options.host_cache_bytes = 1 << 20;
+  options.weights = INLAY_WEIGHTS_READ;
+  Error error;
+  ASSERT_EQ(inlay_model_load(host.engine, SmallModel().c_str(), &options,
+                             &host.model, error.out()),
+            INLAY_OK)
+      << error.message();
+  inlay_stats stats = host.Stats();
+  EXPECT_EQ(stats.host_cache_bytes, 0u);
+  EXPECT_EQ(stats.host_cache_peak_bytes, 0u);
+  EXPECT_LE(stats.host_cache_budget_bytes, options.host_cache_bytes);
+  // Allocated whole; bookkeeping is the part that no allocator sees.
+  const uint64_t beside =
+      static_cast<uint64_t>(allocator.live_bytes()) - stats.memory_bytes;
+  EXPECT_GT(beside, stats.host_cache_budget_bytes * 9 / 10);
+  EXPECT_LE(beside, stats.host_cache_budget_bytes);
+  // More prompts than the KV cache holds; what a block saves is learnt.
+  for (int32_t n = 0; n < 2000 && stats.host_cache_bytes == 0; ++n) {
+    const std::vector<int32_t> prompt(48, n % 900 + 10);
+    host.RunAlone(TokensRequest(prompt, 1));
+    stats = host.Stats();
+  }
+  EXPECT_GT(stats.host_cache_bytes, 0u);
+  EXPECT_LE(stats.host_cache_bytes, stats.host_cache_peak_bytes);
+  EXPECT_LT(stats.host_cache_peak_bytes, stats.host_cache_budget_bytes);
+  EXPECT_EQ(stats.disk_cache_budget_bytes, 0u);
+  EXPECT_EQ(static_cast<uint64_t>(allocator.live_bytes()) - stats.memory_bytes,
+            beside);
+  inlay_model_release(std::exchange(host.model, nullptr));
+  host.Step();
+  stats = host.Stats();
+  EXPECT_EQ(stats.host_cache_bytes, 0u);
+  EXPECT_EQ(stats.host_cache_peak_bytes, 0u);
+  EXPECT_EQ(stats.host_cache_budget_bytes, 0u);
+  EXPECT_EQ(allocator.live_bytes(), 0);
 }
 
 }  // namespace

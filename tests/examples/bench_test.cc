@@ -104,12 +104,13 @@ TEST(BenchUsageTest, NamesWhatIsWrong) {
       {{"--sweep", "1,x"}, "--sweep: got \"1,x\""},
       {{"--sweep", "0"}, "from 1 to 4096"},
       {{"--sweep", "1", "--concurrency", "2"}, "got both"},
-      {{"--shared-prefix", "1.5"}, "--shared-prefix: got \"1.5\""},
-      {{"--shared-prefix", "-1"}, "--shared-prefix"},
-      {{"--shared-prefix", "nan."}, "--shared-prefix"},
+      {{"--requests=1", "--shared-prefix", "1.5"},
+       "--shared-prefix: got \"1.5\""},
+      {{"--requests=1", "--shared-prefix", "-1"}, "--shared-prefix: got"},
+      {{"--requests=1", "--shared-prefix", "nan."}, "--shared-prefix: got"},
       {{"--svg", "x.svg"}, "--svg: only with"},
       {{"--csv", "x.csv"}, "--csv: only with"},
-      {{"--compare-batch-tokens", "4"}, "only with --long-prompt"},
+      {{"--compare-batch-tokens", "4"}, "without --long-prompt"},
       {{"--long-prompt", "0"}, "--long-prompt"},
   };
   for (const auto& wrong : kWrong) {

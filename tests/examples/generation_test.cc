@@ -45,6 +45,24 @@ TEST(GenerateTest, ChatAnswersAndStops) {
   EXPECT_EQ(ran.out, "873\n");
 }
 
+// An answer that is begun goes on as it would have by itself.
+TEST(GenerateTest, AnAnswerThatIsBegun) {
+  const std::vector<std::string> words = {
+      "generate", Pocket7m(), "--chat", "--prompt",
+      "Tell a story about a fox and a lantern."};
+  const auto ask = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    const Ran ran = Inlay(more);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return ran.out.substr(0, ran.out.size() - 1);  // less the newline
+  };
+  const std::string whole = ask({"--max-tokens", "24"});
+  const std::string begin = whole.substr(0, whole.find(' ', 12));
+  const std::string rest = ask({"--max-tokens", "8", "--answer", begin});
+  EXPECT_GT(rest.size(), 8u);
+  EXPECT_EQ((begin + rest), whole.substr(0, begin.size() + rest.size()));
+}
+
 TEST(GenerateTest, StopStringsAndSeeds) {
   const Ran stopped = Inlay({"generate", Pocket7m(), "--chat", "--prompt",
                              "946 - 73", "--stop", "never", "--stop", "3"});

@@ -176,6 +176,11 @@ TEST(TokenizeTest, ABadLineIsNamed) {
     EXPECT_NE(ran.err.find("line 2"), std::string::npos) << ran.err;
     EXPECT_EQ(ran.JsonLines().size(), 1u);
   }
+  // Who forgot the quotes is told so, and not by whom.
+  const Ran plain = Inlay({"tokenize", Pocket1m()}, "hello\n");
+  EXPECT_NE(plain.err.find("such as \"hello\""), std::string::npos)
+      << plain.err;
+  EXPECT_EQ(plain.err.find("exception"), std::string::npos) << plain.err;
   const Ran ids = Inlay({"tokenize", Pocket1m(), "--decode"}, "[1]\n[4096]\n");
   EXPECT_EQ(ids.status, 1);
   EXPECT_NE(ids.err.find("line 2"), std::string::npos) << ids.err;
@@ -188,6 +193,17 @@ TEST(TemplateTest, OfTheModel) {
   const Ran ran = Inlay({"template", Pocket1m(), "--input", file.path()});
   ASSERT_EQ(ran.status, 0) << ran.err;
   EXPECT_EQ(ran.JsonLine()["text"], "<|bos|><|user|>Hi<|end|><|assistant|>");
+}
+
+TEST(TemplateTest, TheLastMessageGoesOn) {
+  const TempFile file("begun.json",
+                      R"({"messages":[{"role":"user","content":"Hi"},)"
+                      R"({"role":"assistant","content":"Well,"}],)"
+                      R"("continue_final_message":true})");
+  const Ran ran = Inlay({"template", Pocket1m(), "--input", file.path()});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(ran.JsonLine()["text"],
+            "<|bos|><|user|>Hi<|end|><|assistant|>Well,");
 }
 
 TEST(TemplateTest, OfTheFile) {

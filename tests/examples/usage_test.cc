@@ -25,6 +25,7 @@ TEST(UsageTest, VersionAndHelp) {
     const Ran one = Inlay({command, "--help"});
     EXPECT_EQ(one.status, 0);
     EXPECT_EQ(one.err, "");
+    EXPECT_EQ(Inlay({"help", command}).out, one.out);
     for (const char* option : {"--backend", "--json", "--threads", "--kv-type",
                                "--kv-budget", "--kernels", "--quiet"}) {
       EXPECT_NE(one.out.find(option), std::string::npos) << command << option;
@@ -72,6 +73,9 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{{"generate", "m", "--kv-budget", "99999999999999G"}, "--kv-bud"},
         Wrong{{"generate", "m", "--threads", "0"}, "from 1 to 1024"},
         Wrong{{"generate", "m", "--prompt", "x", "--system", "y"}, "--chat"},
+        Wrong{{"generate", "m", "--prompt", "x", "--answer", "y"}, "--chat"},
+        Wrong{{"generate", "m", "--disk-cache", "d"}, "without --host-cache"},
+        Wrong{{"generate", "m", "--disk-cache-bytes=1M"}, "without --disk-cac"},
         Wrong{{"logits", "m"}, "--ids is missing"},
         Wrong{{"logits", "m", "--ids", ""}, "--ids"},
         Wrong{{"logits", "m", "--ids", "1,,2"}, "got \"1,,2\""},
@@ -80,13 +84,28 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{{"logits", "m", "--ids", "1,2", "--positions", "-1"}, "got -1"},
         Wrong{{"template", "m"}, "--input is missing"},
         Wrong{{"eval", "m"}, "--jsonl"},
-        Wrong{{"bench", "m", "--shared-prefix", "999"}, "--shared-prefix"},
+        Wrong{{"eval", "m", "--text", "t", "--limit", "3"}, "without --jsonl"},
+        Wrong{{"bench", "m", "--concurrency=2", "--shared-prefix", "999"},
+              "--shared-prefix"},
+        Wrong{{"bench", "m", "--rate", "5"},
+              "--rate does nothing without --requests, --concurrency or --sw"},
+        Wrong{{"bench", "m", "--long-at", "5"}, "without --long-prompt"},
+        Wrong{{"bench", "m", "--in", "5"}, "or --long-prompt"},
+        Wrong{{"bench", "m", "--batch", "5", "--sweep", "1,2"},
+              "--batch does nothing with --sweep"},
         Wrong{{"quantize", "m"}, "OUT is missing"},
         Wrong{{"quantize", "m", "o"}, "--type is missing"},
         Wrong{{"quantize", "m", "o", "--type", "q4_0", "--method", "best"},
               "--method is best"},
         Wrong{{"quantize", "m", "o", "--type", "q4_0", "--method", "awq"},
-              "needs --calibration"}));
+              "needs --calibration"},
+        Wrong{{"quantize", "m", "o", "--type", "q4_0", "--act-order"},
+              "--act-order does nothing with --method rtn"},
+        Wrong{{"quantize", "m", "o", "--type", "q4_0", "--calibration", "c",
+               "--smoothing", "0.4"},
+              "--smoothing does nothing with --method gptq"},
+        Wrong{{"quantize", "m", "o", "--type", "q4_0", "--expert-sums", "1G"},
+              "without --calibration"}));
 
 TEST(FailureTest, ExitsOneAndKeepsStdoutJson) {
   const Ran ran = Inlay({"generate", "/no/such/model", "--prompt", "x"});
@@ -97,6 +116,24 @@ TEST(FailureTest, ExitsOneAndKeepsStdoutJson) {
       Inlay({"generate", "/no/such/model", "--prompt", "x", "--json"});
   EXPECT_EQ(json.status, 1);
   EXPECT_EQ(json.JsonLine()["status"], "INLAY_NOT_FOUND") << json.out;
+}
+
+// What --trace asks for is part of the work.
+TEST(FailureTest, ATraceThatCannotBeWritten) {
+  const Ran ran = Inlay({"generate", Pocket1m(), "--prompt", "x", "--json",
+                         "--max-tokens", "1", "--trace", "/no/such/folder/t"});
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_NE(ran.err.find("cannot write /no/such/folder/t: No such file"),
+            std::string::npos)
+      << ran.err;
+  EXPECT_NE(ran.out.find("\"finished\""), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("{\"error\":\"cannot write"), std::string::npos);
+}
+
+TEST(FailureTest, TextForAModelWithoutTokenizer) {
+  const Ran ran = Inlay({"chat", DataPath("models/llama3")}, "Hi\n");
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_NE(ran.err.find("has no tokenizer"), std::string::npos) << ran.err;
 }
 
 TEST(FailureTest, FullDiskIsSaidAndAClosedPipeIsNot) {

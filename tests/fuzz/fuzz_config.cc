@@ -8,8 +8,8 @@
 #include "core/formats/chat_format.h"
 #include "core/formats/generation_config.h"
 #include "core/formats/model_path.h"
-#include "core/formats/python_json.h"
 #include "core/formats/text_model.h"
+#include "core/json/python_json.h"
 
 namespace {
 

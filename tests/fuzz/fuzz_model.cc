@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "core/formats/gguf_model.h"
-#include "core/formats/python_json.h"
 #include "core/formats/text_model.h"
+#include "core/json/python_json.h"
 #include "core/model/load_model.h"
 #include "core/quantize/quantize.h"
 #include "tests/support/model_harness.h"

@@ -177,6 +177,9 @@ TEST_F(TierTest, HostOnly) {
   EXPECT_EQ(stats.lost, 2u);
   EXPECT_EQ(stats.host_blocks, 7);
   EXPECT_EQ(stats.host_bytes, 7 * kBlockBytes);
+  EXPECT_EQ(stats.host_peak_bytes, 8 * kBlockBytes);
+  EXPECT_EQ(stats.host_limit_bytes, options_.host_bytes);
+  EXPECT_EQ(stats.disk_limit_bytes, 0u);
   EXPECT_EQ(stats.disk_blocks, 0);
 }
 

@@ -13,6 +13,7 @@ Not a test: transformers is no dependency of Inlay's. From the repository's root
     pip install transformers==5.24.0 torch && python3 tests/reference/compare_chat.py
 """
 import argparse
+import itertools
 import json
 import pathlib
 import shutil
@@ -37,6 +38,22 @@ LONG = {"messages": [{"role": "system", "content": "S"}, {"role": "user", "conte
                      {"role": "assistant", "content": "A", "reasoning": "R"}, {"role": "assistant", "content": "A", "thinking": "T", "reasoning_content": None}]}
 TOOLS = {**HI, "tools": [{"type": "function", "function": {"name": "f"}}]}
 CHATS = [HI, LONG, TOOLS, {**HI, "tools": []}, {**HI, "add_generation_prompt": True}, {**HI, "bos_token": "B", "pad_token": "P"}]
+BEGUN = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Well, \n"}], "continue_final_message": True}
+LAST = {"role": "assistant", "content": "A", "reasoning": "R"}
+PARTS = [{"type": "text", "text": "A "}, {"type": "text", "text": "B"}, {"type": "image"}]
+CONTINUED = [BEGUN, {**BEGUN, "add_generation_prompt": True}, {**BEGUN, "add_generation_prompt": False}, {**BEGUN, "continue_final_message": False},
+             {**HI, "continue_final_message": True}, {**LONG, "continue_final_message": "reasoning_content"}, {**LONG, "continue_final_message": "thinking"},
+             {"messages": [LAST], "continue_final_message": "reasoning"}, {"messages": [LAST], "continue_final_message": "content"},
+             {"messages": [LAST], "continue_final_message": "name"}, {"messages": [LAST | {"content": None}], "continue_final_message": True},
+             {"messages": [LAST | {"content": ""}], "continue_final_message": True}, {"messages": [LAST | {"content": PARTS}], "continue_final_message": True},
+             {"messages": [LAST | {"content": PARTS[2:]}], "continue_final_message": True}, {"messages": [], "continue_final_message": True},
+             {"messages": [LAST | {"content": 7}], "continue_final_message": True},
+             {"messages": [LAST | {"content": "x CONTINUE_FINAL_MESSAGE_TAG y"}, LAST], "continue_final_message": True}]
+# What templates do with a content, of chats whose last message is to be continued.
+CONTINUING = [TEMPLATE, TEMPLATE.replace("m.content", "m.content | trim"), TEMPLATE.replace("m.content", "m.content | upper"),
+              TEMPLATE.replace("m.content", "m.content.split('</think>')[-1].lstrip('\\n')"), TEMPLATE.replace("m.thinking", "m.reasoning_content"),
+              "{% for m in messages %}{{ m.role }}{% if m.content is string %}:{{ m.content }};{% else %}{% for c in m.content %}{% if c.type == 'text' %}"
+              "[{{ c.text }}]{% endif %}{% endfor %}{% endif %}{% endfor %}", "{{ messages | length }}"]
 NAMED = [{"name": "tool_use", "template": "T" + TEMPLATE}, {"name": "rag", "template": "R" + TEMPLATE}]
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 
@@ -72,7 +89,9 @@ FOLDERS = [
     {"tokenizer_config.json": PLAIN | TOKENS, "chat_template.jinja": "J" + TEMPLATE, "additional_chat_templates/tool_use.jinja": "F" + TEMPLATE},
     {"tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"}, "chat_template.jinja": TEMPLATE},
     {"tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"}},
-    {"tokenizer_config.json": PLAIN | {"model_max_length": float("inf")} | TOKENS},
+    {"tokenizer_config.json": PLAIN | {"model_max_length": float("inf"), "scale": float("-inf"), "other": float("nan")} | TOKENS
+     | added(**{"90000": "<|user|>", "90001": "<|assistant|>"})},
+    {"tokenizer_config.json": PLAIN | {"model_max_length": 1000000000000000019884624838656} | TOKENS | added(**{"90000": "<|user|>"})},
 ]
 
 
@@ -124,21 +143,21 @@ def main():
     args = parser.parse_args()
     data = pathlib.Path("tests/data")
     cases = 0
+    continuing = [{"tokenizer_config.json": PLAIN | {"chat_template": template} | TOKENS} for template in CONTINUING]
     for name, begin, end in TOKENIZERS:
-        for files in FOLDERS:
-            for chat in CHATS:
-                with tempfile.TemporaryDirectory() as folder:
-                    folder = pathlib.Path(folder)
-                    shutil.copy(data / "tokenizers" / name / "tokenizer.json", folder)
-                    write(folder, json.loads(json.dumps(files).replace("<s>", begin).replace("</s>", end)))
-                    source = json.loads((folder / "tokenizer.json").read_text())
-                    vocab = source["model"]["vocab"]
-                    listed = {token["content"] for token in source["added_tokens"]} | {"<|user|>", "<|assistant|>"} | (
-                        set(vocab) if isinstance(vocab, dict) else {piece for piece, _ in vocab})
-                    what = {k: v for k, v in files.items() if k != "tokenizer_config.json"} | {
-                        k: v for k, v in files["tokenizer_config.json"].items() if PLAIN.get(k) != v}
-                    compare(args.inlay, folder, chat, listed, f"{name} {what} {chat if chat is not HI else ''}")
-                    cases += 1
+        for files, chat in [*itertools.product(FOLDERS, CHATS), *itertools.product(continuing, CONTINUED)]:
+            with tempfile.TemporaryDirectory() as folder:
+                folder = pathlib.Path(folder)
+                shutil.copy(data / "tokenizers" / name / "tokenizer.json", folder)
+                write(folder, json.loads(json.dumps(files).replace("<s>", begin).replace("</s>", end)))
+                source = json.loads((folder / "tokenizer.json").read_text())
+                vocab = source["model"]["vocab"]
+                listed = {token["content"] for token in source["added_tokens"]} | {"<|user|>", "<|assistant|>"} | (
+                    set(vocab) if isinstance(vocab, dict) else {piece for piece, _ in vocab})
+                what = {k: v for k, v in files.items() if k != "tokenizer_config.json"} | {
+                    k: v for k, v in files["tokenizer_config.json"].items() if PLAIN.get(k) != v}
+                compare(args.inlay, folder, chat, listed, f"{name} {what} {chat if chat is not HI else ''}")
+                cases += 1
     print(f"== {cases} chats")
 
 

@@ -60,7 +60,7 @@ extern "C" {
 #define INLAY_VERSION_MINOR 1
 #define INLAY_VERSION_PATCH 0
 /* Grows by one with every release that adds to the ABI; nothing is ever taken away. */
-#define INLAY_ABI_VERSION 10
+#define INLAY_ABI_VERSION 11
 
 /* "0.1.0" of the library that is loaded; static. */
 INLAY_API const char* inlay_version(void);
@@ -272,6 +272,13 @@ typedef struct inlay_stats {
   inlay_distribution schedule_time_us;
   inlay_distribution step_overshoot_us; /* of steps with a budget; 0 where it was kept */
   inlay_distribution step_tokens;
+  /* Since 11: of the models loaded now, and not counted in memory_bytes. */
+  uint64_t host_cache_bytes;        /* of KV that host caches hold */
+  uint64_t host_cache_peak_bytes;   /* the most they have held */
+  uint64_t host_cache_budget_bytes; /* host memory that they took when their models were loaded, and never pass */
+  uint64_t disk_cache_bytes;        /* of files of KV, those of earlier runs included */
+  uint64_t disk_cache_budget_bytes; /* what these may take; 0 where a disk cannot be used, too */
+  uint64_t expert_host_bytes;       /* pinned host memory of experts that a GPU has no room for */
 } inlay_stats;
 
 INLAY_API void inlay_stats_init(inlay_stats* stats);
@@ -396,8 +403,8 @@ typedef struct inlay_model_info {
   uint64_t bytes_per_decode; /* weights read for one token at batch 1: over the time a token takes, the bandwidth achieved */
   uint64_t kv_bytes_per_token;
   uint64_t kv_capacity_tokens;
-  int32_t bos_token; /* -1: none */
-  int32_t eos_token; /* the first of them; -1: none */
+  int32_t bos_token; /* -1: none. Of generation_config.json, else config.json, else the tokenizer's files */
+  int32_t eos_token; /* the first of them, of the same files; -1: none */
   int32_t has_tokenizer;
   int32_t has_chat_template;
 } inlay_model_info;
@@ -465,7 +472,8 @@ INLAY_API void inlay_quantize_options_init_sized(inlay_quantize_options* options
  * keeps what it has otherwise. Calibration keeps 4 bytes for each token and element of the residual stream, 4 n^2 for each input of
  * n elements of one layer (IMATRIX: 8 n; of its experts `expert_bytes` at a time), and for GPTQ a layer in float32, of its experts what is written; where layers read the
  * keys and values of others, those of all tokens. Types u4_g128, u4_g32, i8_g128 and i8_g32 (since 5) give a
- * Hugging Face folder instead, of GPTQ's layout, whose other tensors are as they were; its files are replaced one by one. So do
+ * Hugging Face folder instead, of GPTQ's layout, whose other tensors are as they were; its files are replaced one by one, and
+ * those of tokenizer, chat templates, generation_config.json and sentence-transformers are copied. So do
  * (since 6) u4_g64, u4_channel, these with _sym, i8_g64, i8_channel, i8_channel_sym (since 10 all i8 with _sym); awq_g128, awq_g64, awq_g32 of AWQ's layout; w8a8_int8, w8a8_fp8,
  * w8a8_fp8_tensor and w8a8_fp8_static of compressed-tensors', of which the last needs calibration with any method.
  * `options` may be null for the defaults. `report` may be null; it is JSON:
@@ -503,8 +511,10 @@ INLAY_API inlay_status inlay_model_detokenize(inlay_model* model, const int32_t*
  * ("2026-03-14T09:26:53") in it override the model's; with "template" there, `model` may be null. "template" may also name
  * one of a model's several ("default", "tool_use", ...). Messages are changed as transformers does: members that are null
  * are left out, reasoning is there by all names that templates read. A model's template that knows contents as lists of
- * parts alone (some models with vision) gets a string as [{"type": "text", "text": ...}]. At most 256 MB, 64 levels, and
- * 1,024 members an object: INLAY_RESOURCE_EXHAUSTED. */
+ * parts alone (some models with vision) gets a string as [{"type": "text", "text": ...}]. With "continue_final_message" true
+ * (or the name of a member, such as "reasoning_content") the text ends where the last message's content does: what is
+ * generated goes on from there; INLAY_INVALID_ARGUMENT where "add_generation_prompt" is true too, or the template does not
+ * print that content as it is. Since 11. At most 256 MB, 64 levels, and 1,024 members an object: INLAY_RESOURCE_EXHAUSTED. */
 INLAY_API inlay_status inlay_chat_render(inlay_model* model, const char* json, size_t json_bytes, inlay_buffer** text,
                                          inlay_error** error);
 
@@ -654,7 +664,8 @@ typedef struct inlay_request_options {
   size_t text_bytes;
   const int32_t* tokens;
   size_t num_tokens;
-  const char* chat; /* JSON as inlay_chat_render() takes; "add_generation_prompt" defaults to true here */
+  const char* chat; /* JSON as inlay_chat_render() takes; "add_generation_prompt" defaults to true here,
+                       unless "continue_final_message" is set */
   size_t chat_bytes;
   uint32_t text_flags; /* for text; default ADD_SPECIAL | PARSE_SPECIAL. ADD_SPECIAL counts only where the log was empty */
 

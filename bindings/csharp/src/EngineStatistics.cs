@@ -117,6 +117,12 @@ namespace Inlay
             KvBytes = Numbers.Long(native.kv_bytes);
             WorkspaceBytes = Numbers.Long(native.workspace_bytes);
             MappedBytes = Numbers.Long(native.mapped_bytes);
+            HostCacheBytes = Numbers.Long(native.host_cache_bytes);
+            HostCachePeakBytes = Numbers.Long(native.host_cache_peak_bytes);
+            HostCacheBudgetBytes = Numbers.Long(native.host_cache_budget_bytes);
+            DiskCacheBytes = Numbers.Long(native.disk_cache_bytes);
+            DiskCacheBudgetBytes = Numbers.Long(native.disk_cache_budget_bytes);
+            ExpertHostBytes = Numbers.Long(native.expert_host_bytes);
             LookupTokens = Numbers.Long(native.lookup_tokens);
             HitTokens = Numbers.Long(native.hit_tokens);
             QueueTime = new Distribution(native.queue_time_us);
@@ -181,6 +187,18 @@ namespace Inlay
         public long WorkspaceBytes { get; private set; }
         /// <summary>Bytes of weight files that are mapped, not counted in <see cref="MemoryBytes"/>.</summary>
         public long MappedBytes { get; private set; }
+        /// <summary>Bytes of KV that host caches hold now; neither these nor those below are in <see cref="MemoryBytes"/>.</summary>
+        public long HostCacheBytes { get; private set; }
+        /// <summary>The most that the caches of the models loaded now have held.</summary>
+        public long HostCachePeakBytes { get; private set; }
+        /// <summary>Host memory that these caches took when their models were loaded.</summary>
+        public long HostCacheBudgetBytes { get; private set; }
+        /// <summary>Bytes of files of KV, those of earlier runs included.</summary>
+        public long DiskCacheBytes { get; private set; }
+        /// <summary>What these may take.</summary>
+        public long DiskCacheBudgetBytes { get; private set; }
+        /// <summary>Pinned host memory of experts that a GPU has no room for.</summary>
+        public long ExpertHostBytes { get; private set; }
         /// <summary>Prompt tokens of requests that began.</summary>
         public long LookupTokens { get; private set; }
         /// <summary>Of these, tokens whose KV was cached.</summary>

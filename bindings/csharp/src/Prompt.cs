@@ -105,7 +105,9 @@ namespace Inlay
 
         /// <summary>A whole conversation, by the model's chat template. It replaces the session's log; what the two share from the start is
         /// not computed again.</summary>
-        public static Prompt FromChat(IEnumerable<ChatMessage> messages)
+        /// <param name="messages">The conversation.</param>
+        /// <param name="continueFinalMessage">The last message goes on, instead of another one beginning.</param>
+        public static Prompt FromChat(IEnumerable<ChatMessage> messages, bool continueFinalMessage = false)
         {
             if (messages == null) throw new ArgumentNullException(nameof(messages));
             var json = new StringBuilder("{\"messages\":[");
@@ -119,11 +121,12 @@ namespace Inlay
                 json.Append('}');
                 separator = ",";
             }
-            return FromChatJson(json.Append("]}").ToString());
+            json.Append(continueFinalMessage ? "],\"continue_final_message\":true}" : "]}");
+            return FromChatJson(json.ToString());
         }
 
-        /// <summary>A conversation as JSON: an object with <c>messages</c>, and optionally <c>tools</c>, <c>add_generation_prompt</c> and any
-        /// variable that the template reads.</summary>
+        /// <summary>A conversation as JSON: an object with <c>messages</c>, and optionally <c>tools</c>, <c>add_generation_prompt</c>,
+        /// <c>continue_final_message</c> and any variable that the template reads.</summary>
         public static Prompt FromChatJson(string json)
         {
             if (json == null) throw new ArgumentNullException(nameof(json));

@@ -92,6 +92,13 @@ namespace Inlay.Tests
                     Check.True(statistics.StepTimes.Count >= 20 && statistics.StepTimes.Max >= statistics.StepTimes.P50);
                     Check.True(statistics.KvBytes > 0 && statistics.MemoryBytes >= statistics.KvBytes);
                     Check.True(statistics.MappedBytes + statistics.WeightBytes > 1 << 20);
+                    Check.Equal(0L, statistics.HostCacheBudgetBytes);
+                }
+                using (engine.LoadModel(Env.Model, new ModelOptions { HostCacheBytes = 16 << 20 }))
+                {
+                    EngineStatistics statistics = engine.GetStatistics();
+                    Check.True(statistics.HostCacheBudgetBytes > 15 << 20 && statistics.HostCacheBudgetBytes <= 16 << 20);
+                    Check.Equal(0L, statistics.HostCacheBytes + statistics.DiskCacheBytes);
                 }
                 Check.Contains("# TYPE", engine.GetPrometheusMetrics());
                 Check.True(engine.GetProtobufMetrics().Length > 100);

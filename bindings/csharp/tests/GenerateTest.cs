@@ -213,6 +213,13 @@ namespace Inlay.Tests
             {
                 string text = model.RenderChat("{\"messages\":[{\"role\":\"user\",\"content\":\"hé 😀\"}],\"add_generation_prompt\":true}");
                 Check.Contains("<|user|>hé 😀<|end|><|assistant|>", text);
+                using (Model whole = engine.LoadModel(Env.Model))
+                using (Session session = whole.CreateSession())
+                {
+                    ChatMessage[] begun = { ChatMessage.User("946 - 73"), ChatMessage.Assistant("87") };
+                    session.Generate(Prompt.FromChat(begun, true), new GenerateOptions { MaxTokens = 1 });
+                    Check.Contains("946 - 73<|end|><|assistant|>87", whole.Detokenize(session.GetTokens()));
+                }
                 Check.Equal("hi 7", Model.RenderTemplate("{\"template\":\"hi {{ n }}\",\"n\":7,\"messages\":[]}"));
                 Check.Throws<InlayException>(() => model.RenderChat("no json"));
                 Check.Throws<InlayException>(() => model.CreateSession());

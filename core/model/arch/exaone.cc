@@ -2,6 +2,7 @@
 // kind. Source of defaults: transformers' ExaoneConfig.
 #include <utility>
 
+#include "core/formats/exaone_config.h"
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
@@ -36,10 +37,7 @@ void UsePublishedNames(DecoderSpec* spec) {
 
 absl::StatusOr<std::unique_ptr<Model>> MakeExaone(const Json& json,
                                                   ModelBuild& build) {
-  const Json named =
-      WithUsualNames(json, {{"num_layers", "num_hidden_layers"},
-                            {"layer_norm_epsilon", "rms_norm_eps"},
-                            {"activation_function", "hidden_act"}});
+  const Json named = WithUsualExaoneNames(json);
   DecoderDefaults defaults;
   defaults.vocab_size = 102400;
   defaults.intermediate_size = 14336;

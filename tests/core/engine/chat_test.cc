@@ -159,5 +159,86 @@ TEST(ChatTest, NamedTemplates) {
   EXPECT_EQ(rendered(R"({"template":"default"})"), "default");
 }
 
+// The last message of {"messages": MESSAGES, "continue_final_message": ASKED}.
+std::string Continued(const char* source, const std::string& messages,
+                      const std::string& asked = "true") {
+  return Rendered(source, ("{\"messages\":" + messages +
+                           ",\"continue_final_message\":" + asked + "}")
+                              .c_str());
+}
+
+constexpr char kTurns[] =
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}";
+constexpr char kStrips[] =
+    "{% for m in messages %}<{{ m.content | trim }}>{% endfor %}";
+constexpr char kThinks[] =
+    "{% for m in messages %}<{{ m.thinking }}|{{ m.content }}>{% endfor %}";
+
+TEST(ChatTest, TheLastMessageGoesOn) {
+  const std::string chat =
+      R"([{"role":"user","content":"Hi"},{"role":"assistant","content":"W "}])";
+  EXPECT_EQ(Continued(kTurns, chat), "<|user|>Hi<|end|><|assistant|>W ");
+  EXPECT_EQ(Continued(kTurns, chat, "\"content\""),
+            "<|user|>Hi<|end|><|assistant|>W ");
+  // A template that strips what it prints strips its end, too.
+  EXPECT_EQ(Continued(kStrips, chat), "<Hi><W");
+  EXPECT_EQ(Continued(kStrips, R"([{"content":"W\n\u00a0"}])"), "<W");
+  // Off, it is no variable of the template's either.
+  for (const char* off : {"null", "false", "\"\""}) {
+    EXPECT_EQ(Continued(kTurns, chat, off),
+              "<|user|>Hi<|end|><|assistant|>W <|end|><|assistant|>");
+    EXPECT_EQ(Continued("{{ continue_final_message is defined }}", chat, off),
+              "False");
+  }
+  // The last mark counts, whatever earlier messages say.
+  EXPECT_EQ(Continued(kTurns, R"([{"role":"u",
+                "content":"CONTINUE_FINAL_MESSAGE_TAG "},
+                {"role":"a","content":""}])"),
+            "<|u|>CONTINUE_FINAL_MESSAGE_TAG <|end|><|a|>");
+}
+
+TEST(ChatTest, PartsAndReasoningGoOn) {
+  const std::string parts =
+      R"([{"role":"a","content":[{"type":"text","text":"A"},
+          {"type":"text","text":"B"},{"type":"image"}]}])";
+  EXPECT_EQ(Continued(kEither, parts), "<|a|>[A][B");
+  EXPECT_EQ(Continued(kParts, R"([{"role":"a","content":"A"}])"), "A: A");
+  const std::string thinking = R"([{"reasoning_content":"R","content":"A"}])";
+  EXPECT_EQ(Continued(kThinks, thinking, "\"reasoning_content\""), "<R");
+  EXPECT_EQ(Continued(kThinks, thinking, "\"reasoning\""),
+            "INVALID_ARGUMENT: \"continue_final_message\" is set and the last "
+            "message has no text in \"reasoning\" to continue");
+  EXPECT_EQ(Continued(kThinks, thinking), "<R|A");
+}
+
+TEST(ChatTest, WhatCannotGoOn) {
+  const auto expect = [](const std::string& got, const char* what) {
+    EXPECT_EQ(got.find("INVALID_ARGUMENT: "), 0u) << got;
+    EXPECT_NE(got.find(what), std::string::npos) << got;
+  };
+  for (const char* messages : {"[]", "3", "[3]", "{}"}) {
+    expect(Continued(kTurns, messages), "no last message");
+  }
+  for (const char* content :
+       {"null", "7", "[]", "{}", R"([{"type":"image"}])", R"([{"text":1}])"}) {
+    expect(Continued(kTurns, std::string("[{\"role\":\"a\",\"content\":") +
+                                 content + "}]"),
+           "no text in \"content\"");
+  }
+  expect(Continued(kTurns, "[{\"role\":\"a\",\"content\":\"x\"}]", "1"),
+         "is of type number");
+  expect(Continued(kNothing, "[{\"content\":\"x\"}]"), "does not print");
+  expect(Continued("{% for m in messages %}{{ m.content | upper }}{% endfor %}",
+                   "[{\"content\":\"x\"}]"),
+         "does not print");
+  expect(Rendered(kTurns, R"({"messages":[{"content":"x"}],
+             "continue_final_message":true,"add_generation_prompt":true})"),
+         "both set");
+  EXPECT_EQ(Rendered(kTurns, R"({"messages":[{"role":"a","content":"x"}],
+                "continue_final_message":true,"add_generation_prompt":false})"),
+            "<|a|>x");
+}
+
 }  // namespace
 }  // namespace inlay

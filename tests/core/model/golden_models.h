@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "core/formats/model_files.h"
-#include "core/formats/python_json.h"
+#include "core/json/python_json.h"
 #include "core/model/load_model.h"
 #include "tests/support/golden.h"
 #include "tests/support/memory_weights.h"

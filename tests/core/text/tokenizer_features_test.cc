@@ -310,14 +310,29 @@ TEST_F(ConfiguredFolder, TokensBesideAFile) {
   EXPECT_EQ(*tokenizer->TokenToId("<|endoftext|>"), end);
   EXPECT_FALSE(tokenizer->IsSpecial(end));
   EXPECT_EQ(Encode(*tokenizer, "  <|endoftext|>", plain), Ids{end});
-  // Not JSON, but Python's: left to those that read more of it.
-  Write("tokenizer_config.json", R"({"model_max_length": Infinity})");
-  EXPECT_EQ(Load()->vocab_size(), size);
 }
 
-// Asking for a file beside a broken one throws nothing, whatever it is.
+// Python's writer leaves what JSON does not know; the tokens count all the
+// same.
+TEST_F(ConfiguredFolder, ConfigurationsAsPythonWritesThem) {
+  for (const char* number :
+       {"Infinity", "-Infinity", "NaN", "1e30", "1000000000000000019884624"}) {
+    SCOPED_TRACE(number);
+    Copy("bbpe_qwen2", "tokenizer.json");
+    const std::string config = std::string(R"({"model_max_length": )") +
+                               number + R"(, "added_tokens_decoder": {
+        "70000": {"content": "<Infinity>", "special": true}}})";
+    Write("tokenizer_config.json", config.c_str());
+    const auto tokenizer = Load();
+    const Ids ids = Encode(*tokenizer, "<Infinity>", {.add_special = false});
+    EXPECT_EQ(ids, Ids{tokenizer->vocab_size() - 1});
+  }
+  Write("tokenizer_config.json", R"({"model_max_length": Infinit})");
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(LoadTokenizer(folder_.string()).status()));
+}
+
 TEST_F(ConfiguredFolder, LinksThatLeadNowhere) {
-  Write("tokenizer_config.json", "{");
   std::filesystem::create_symlink("tokenizer.json", folder_ / "tokenizer.json");
   EXPECT_TRUE(
       absl::IsInvalidArgument(LoadTokenizer(folder_.string()).status()));

@@ -108,9 +108,9 @@ typedef long long swig_type_78;
 typedef long long swig_type_79;
 typedef long long swig_type_80;
 typedef long long swig_type_81;
-typedef _gostring_ swig_type_82;
-typedef _gostring_ swig_type_83;
-typedef _gostring_ swig_type_84;
+typedef long long swig_type_82;
+typedef long long swig_type_83;
+typedef long long swig_type_84;
 typedef long long swig_type_85;
 typedef long long swig_type_86;
 typedef long long swig_type_87;
@@ -120,54 +120,54 @@ typedef long long swig_type_90;
 typedef long long swig_type_91;
 typedef long long swig_type_92;
 typedef long long swig_type_93;
-typedef long long swig_type_94;
-typedef long long swig_type_95;
-typedef long long swig_type_96;
+typedef _gostring_ swig_type_94;
+typedef _gostring_ swig_type_95;
+typedef _gostring_ swig_type_96;
 typedef long long swig_type_97;
 typedef long long swig_type_98;
 typedef long long swig_type_99;
 typedef long long swig_type_100;
-typedef _gostring_ swig_type_101;
+typedef long long swig_type_101;
 typedef long long swig_type_102;
 typedef long long swig_type_103;
 typedef long long swig_type_104;
 typedef long long swig_type_105;
-typedef _gostring_ swig_type_106;
-typedef _gostring_ swig_type_107;
-typedef _gostring_ swig_type_108;
-typedef _goslice_ swig_type_109;
-typedef _goslice_ swig_type_110;
-typedef _gostring_ swig_type_111;
+typedef long long swig_type_106;
+typedef long long swig_type_107;
+typedef long long swig_type_108;
+typedef long long swig_type_109;
+typedef long long swig_type_110;
+typedef long long swig_type_111;
 typedef long long swig_type_112;
-typedef long long swig_type_113;
+typedef _gostring_ swig_type_113;
 typedef long long swig_type_114;
 typedef long long swig_type_115;
-typedef _goslice_ swig_type_116;
-typedef _gostring_ swig_type_117;
-typedef long long swig_type_118;
-typedef long long swig_type_119;
-typedef long long swig_type_120;
-typedef long long swig_type_121;
-typedef _gostring_ swig_type_122;
+typedef long long swig_type_116;
+typedef long long swig_type_117;
+typedef _gostring_ swig_type_118;
+typedef _gostring_ swig_type_119;
+typedef _gostring_ swig_type_120;
+typedef _goslice_ swig_type_121;
+typedef _goslice_ swig_type_122;
 typedef _gostring_ swig_type_123;
-typedef _gostring_ swig_type_124;
-typedef _goslice_ swig_type_125;
+typedef long long swig_type_124;
+typedef long long swig_type_125;
 typedef long long swig_type_126;
 typedef long long swig_type_127;
-typedef _gostring_ swig_type_128;
+typedef _goslice_ swig_type_128;
 typedef _gostring_ swig_type_129;
 typedef long long swig_type_130;
 typedef long long swig_type_131;
 typedef long long swig_type_132;
 typedef long long swig_type_133;
-typedef long long swig_type_134;
-typedef long long swig_type_135;
-typedef long long swig_type_136;
-typedef long long swig_type_137;
+typedef _gostring_ swig_type_134;
+typedef _gostring_ swig_type_135;
+typedef _gostring_ swig_type_136;
+typedef _goslice_ swig_type_137;
 typedef long long swig_type_138;
 typedef long long swig_type_139;
-typedef long long swig_type_140;
-typedef long long swig_type_141;
+typedef _gostring_ swig_type_140;
+typedef _gostring_ swig_type_141;
 typedef long long swig_type_142;
 typedef long long swig_type_143;
 typedef long long swig_type_144;
@@ -179,8 +179,20 @@ typedef long long swig_type_149;
 typedef long long swig_type_150;
 typedef long long swig_type_151;
 typedef long long swig_type_152;
-typedef _gostring_ swig_type_153;
-typedef _gostring_ swig_type_154;
+typedef long long swig_type_153;
+typedef long long swig_type_154;
+typedef long long swig_type_155;
+typedef long long swig_type_156;
+typedef long long swig_type_157;
+typedef long long swig_type_158;
+typedef long long swig_type_159;
+typedef long long swig_type_160;
+typedef long long swig_type_161;
+typedef long long swig_type_162;
+typedef long long swig_type_163;
+typedef long long swig_type_164;
+typedef _gostring_ swig_type_165;
+typedef _gostring_ swig_type_166;
 extern void _wrap_Swig_free_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_capi_914779e82115c91f(swig_intgo arg1);
 extern swig_type_1 _wrap_inlay_version_capi_914779e82115c91f(void);
@@ -368,6 +380,18 @@ extern void _wrap_inlay_stats_step_overshoot_us_set_capi_914779e82115c91f(uintpt
 extern uintptr_t _wrap_inlay_stats_step_overshoot_us_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_stats_step_tokens_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_inlay_stats_step_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_host_cache_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_74 arg2);
+extern swig_type_75 _wrap_inlay_stats_host_cache_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_host_cache_peak_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_76 arg2);
+extern swig_type_77 _wrap_inlay_stats_host_cache_peak_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_host_cache_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_78 arg2);
+extern swig_type_79 _wrap_inlay_stats_host_cache_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_disk_cache_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_80 arg2);
+extern swig_type_81 _wrap_inlay_stats_disk_cache_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_disk_cache_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_82 arg2);
+extern swig_type_83 _wrap_inlay_stats_disk_cache_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_stats_expert_host_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_84 arg2);
+extern swig_type_85 _wrap_inlay_stats_expert_host_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_stats_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_stats_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_stats_init_sized_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
@@ -406,55 +430,55 @@ extern void _wrap_inlay_model_options_kv_block_size_set_capi_914779e82115c91f(ui
 extern int _wrap_inlay_model_options_kv_block_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_max_context_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_model_options_max_context_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_options_kv_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_74 arg2);
-extern swig_type_75 _wrap_inlay_model_options_kv_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_options_kv_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_86 arg2);
+extern swig_type_87 _wrap_inlay_model_options_kv_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_kernels_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_inlay_model_options_kernels_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_progress_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_inlay_model_options_progress_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_progress_user_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_inlay_model_options_progress_user_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_options_host_cache_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_76 arg2);
-extern swig_type_77 _wrap_inlay_model_options_host_cache_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_options_host_cache_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_88 arg2);
+extern swig_type_89 _wrap_inlay_model_options_host_cache_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_disk_cache_folder_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_inlay_model_options_disk_cache_folder_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_options_disk_cache_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_78 arg2);
-extern swig_type_79 _wrap_inlay_model_options_disk_cache_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_options_disk_cache_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_90 arg2);
+extern swig_type_91 _wrap_inlay_model_options_disk_cache_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_attention_pattern_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_inlay_model_options_attention_pattern_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_block_selection_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_model_options_block_selection_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_selected_tokens_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_model_options_selected_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_options_expert_device_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_80 arg2);
-extern swig_type_81 _wrap_inlay_model_options_expert_device_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_options_expert_device_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_92 arg2);
+extern swig_type_93 _wrap_inlay_model_options_expert_device_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_model_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_model_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_options_init_sized_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
-extern int _wrap_inlay_model_load_capi_914779e82115c91f(uintptr_t arg1, swig_type_82 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_model_load_capi_914779e82115c91f(uintptr_t arg1, swig_type_94 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
 extern void _wrap_inlay_model_release_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_info_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_model_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_info_num_layers_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_model_info_num_layers_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_architecture_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_83 arg2);
-extern swig_type_84 _wrap_inlay_model_info_architecture_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_vocab_size_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_85 arg2);
-extern swig_type_86 _wrap_inlay_model_info_vocab_size_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_hidden_size_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_87 arg2);
-extern swig_type_88 _wrap_inlay_model_info_hidden_size_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_max_context_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_89 arg2);
-extern swig_type_90 _wrap_inlay_model_info_max_context_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_num_parameters_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_91 arg2);
-extern swig_type_92 _wrap_inlay_model_info_num_parameters_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_weight_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_93 arg2);
-extern swig_type_94 _wrap_inlay_model_info_weight_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_bytes_per_decode_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_95 arg2);
-extern swig_type_96 _wrap_inlay_model_info_bytes_per_decode_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_kv_bytes_per_token_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_97 arg2);
-extern swig_type_98 _wrap_inlay_model_info_kv_bytes_per_token_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_kv_capacity_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_99 arg2);
-extern swig_type_100 _wrap_inlay_model_info_kv_capacity_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_architecture_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_95 arg2);
+extern swig_type_96 _wrap_inlay_model_info_architecture_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_vocab_size_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_97 arg2);
+extern swig_type_98 _wrap_inlay_model_info_vocab_size_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_hidden_size_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_99 arg2);
+extern swig_type_100 _wrap_inlay_model_info_hidden_size_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_max_context_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_101 arg2);
+extern swig_type_102 _wrap_inlay_model_info_max_context_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_num_parameters_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_103 arg2);
+extern swig_type_104 _wrap_inlay_model_info_num_parameters_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_weight_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_105 arg2);
+extern swig_type_106 _wrap_inlay_model_info_weight_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_bytes_per_decode_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_107 arg2);
+extern swig_type_108 _wrap_inlay_model_info_bytes_per_decode_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_kv_bytes_per_token_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_109 arg2);
+extern swig_type_110 _wrap_inlay_model_info_kv_bytes_per_token_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_kv_capacity_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_111 arg2);
+extern swig_type_112 _wrap_inlay_model_info_kv_capacity_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_info_bos_token_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_model_info_bos_token_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_info_eos_token_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
@@ -467,7 +491,7 @@ extern uintptr_t _wrap_new_inlay_model_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_model_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_info_init_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_model_get_info_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern int _wrap_inlay_model_inspect_capi_914779e82115c91f(swig_type_101 arg1, swig_voidp arg2, swig_voidp arg3);
+extern int _wrap_inlay_model_inspect_capi_914779e82115c91f(swig_type_113 arg1, swig_voidp arg2, swig_voidp arg3);
 extern swig_intgo _wrap_INLAY_QUANTIZE_NEAREST_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_QUANTIZE_IMATRIX_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_QUANTIZE_GPTQ_capi_914779e82115c91f(void);
@@ -507,20 +531,20 @@ extern void _wrap_inlay_quantize_options_smoothing_set_capi_914779e82115c91f(uin
 extern float _wrap_inlay_quantize_options_smoothing_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quantize_options_reserved2_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_quantize_options_reserved2_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quantize_options_expert_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_102 arg2);
-extern swig_type_103 _wrap_inlay_quantize_options_expert_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quantize_options_memory_limit_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_104 arg2);
-extern swig_type_105 _wrap_inlay_quantize_options_memory_limit_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quantize_options_expert_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_114 arg2);
+extern swig_type_115 _wrap_inlay_quantize_options_expert_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quantize_options_memory_limit_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_116 arg2);
+extern swig_type_117 _wrap_inlay_quantize_options_memory_limit_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_quantize_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_quantize_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quantize_options_init_sized_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
-extern int _wrap_inlay_quantize_capi_914779e82115c91f(swig_type_106 arg1, swig_type_107 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_quantize_capi_914779e82115c91f(swig_type_118 arg1, swig_type_119 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
 extern swig_intgo _wrap_INLAY_TEXT_ADD_SPECIAL_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_TEXT_PARSE_SPECIAL_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_TEXT_SKIP_SPECIAL_capi_914779e82115c91f(void);
-extern int _wrap_inlay_model_tokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_108 arg2, int arg3, swig_type_109 arg4, swig_voidp arg5, swig_voidp arg6);
-extern int _wrap_inlay_model_detokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_110 arg2, int arg3, swig_voidp arg4, swig_voidp arg5);
-extern int _wrap_inlay_chat_render_capi_914779e82115c91f(uintptr_t arg1, swig_type_111 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_model_tokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_120 arg2, int arg3, swig_type_121 arg4, swig_voidp arg5, swig_voidp arg6);
+extern int _wrap_inlay_model_detokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_122 arg2, int arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_chat_render_capi_914779e82115c91f(uintptr_t arg1, swig_type_123 arg2, swig_voidp arg3, swig_voidp arg4);
 extern int _wrap_inlay_session_create_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
 extern void _wrap_inlay_session_release_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_session_fork_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
@@ -529,32 +553,32 @@ extern void _wrap_inlay_session_info_struct_size_set_capi_914779e82115c91f(uintp
 extern int _wrap_inlay_session_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_session_info_busy_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_session_info_busy_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_112 arg2);
-extern swig_type_113 _wrap_inlay_session_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_114 arg2);
-extern swig_type_115 _wrap_inlay_session_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_124 arg2);
+extern swig_type_125 _wrap_inlay_session_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_126 arg2);
+extern swig_type_127 _wrap_inlay_session_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_session_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_session_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_session_info_init_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_session_get_info_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern int _wrap_inlay_session_tokens_capi_914779e82115c91f(uintptr_t arg1, swig_type_116 arg2, swig_voidp arg3, swig_voidp arg4);
-extern int _wrap_inlay_session_save_capi_914779e82115c91f(uintptr_t arg1, swig_type_117 arg2, swig_voidp arg3);
+extern int _wrap_inlay_session_tokens_capi_914779e82115c91f(uintptr_t arg1, swig_type_128 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_session_save_capi_914779e82115c91f(uintptr_t arg1, swig_type_129 arg2, swig_voidp arg3);
 extern int _wrap_inlay_session_save_buffer_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
 extern void _wrap_inlay_restore_info_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_restore_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_restore_info_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_restore_info_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_118 arg2);
-extern swig_type_119 _wrap_inlay_restore_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_120 arg2);
-extern swig_type_121 _wrap_inlay_restore_info_num_restored_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_restore_info_note_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_122 arg2);
-extern swig_type_123 _wrap_inlay_restore_info_note_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_130 arg2);
+extern swig_type_131 _wrap_inlay_restore_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_132 arg2);
+extern swig_type_133 _wrap_inlay_restore_info_num_restored_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_restore_info_note_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_134 arg2);
+extern swig_type_135 _wrap_inlay_restore_info_note_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_restore_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_restore_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_restore_info_init_capi_914779e82115c91f(uintptr_t arg1);
-extern int _wrap_inlay_session_restore_capi_914779e82115c91f(uintptr_t arg1, swig_type_124 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
-extern int _wrap_inlay_session_restore_buffer_capi_914779e82115c91f(uintptr_t arg1, swig_type_125 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
+extern int _wrap_inlay_session_restore_capi_914779e82115c91f(uintptr_t arg1, swig_type_136 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
+extern int _wrap_inlay_session_restore_buffer_capi_914779e82115c91f(uintptr_t arg1, swig_type_137 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
 extern void _wrap_inlay_prefix_options_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_options_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_options_pin_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
@@ -575,25 +599,25 @@ extern void _wrap_inlay_prefix_options_text_flags_set_capi_914779e82115c91f(uint
 extern int _wrap_inlay_prefix_options_text_flags_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_options_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_options_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_126 arg2);
-extern swig_type_127 _wrap_inlay_prefix_options_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_138 arg2);
+extern swig_type_139 _wrap_inlay_prefix_options_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_prefix_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_prefix_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_options_init_capi_914779e82115c91f(uintptr_t arg1);
-extern int _wrap_inlay_prefix_create_capi_914779e82115c91f(uintptr_t arg1, swig_type_128 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
-extern int _wrap_inlay_prefix_find_capi_914779e82115c91f(uintptr_t arg1, swig_type_129 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_prefix_create_capi_914779e82115c91f(uintptr_t arg1, swig_type_140 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_prefix_find_capi_914779e82115c91f(uintptr_t arg1, swig_type_141 arg2, swig_voidp arg3, swig_voidp arg4);
 extern int _wrap_inlay_prefix_pin_capi_914779e82115c91f(uintptr_t arg1, int arg2, swig_voidp arg3);
 extern int _wrap_inlay_prefix_open_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
 extern void _wrap_inlay_prefix_info_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_info_pinned_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_info_pinned_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_130 arg2);
-extern swig_type_131 _wrap_inlay_prefix_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_132 arg2);
-extern swig_type_133 _wrap_inlay_prefix_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_134 arg2);
-extern swig_type_135 _wrap_inlay_prefix_info_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_142 arg2);
+extern swig_type_143 _wrap_inlay_prefix_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_144 arg2);
+extern swig_type_145 _wrap_inlay_prefix_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_146 arg2);
+extern swig_type_147 _wrap_inlay_prefix_info_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_prefix_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_prefix_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_info_init_capi_914779e82115c91f(uintptr_t arg1);
@@ -662,8 +686,8 @@ extern void _wrap_inlay_request_options_presence_penalty_set_capi_914779e82115c9
 extern float _wrap_inlay_request_options_presence_penalty_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_request_options_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_request_options_seed_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_136 arg2);
-extern swig_type_137 _wrap_inlay_request_options_seed_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_seed_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_148 arg2);
+extern swig_type_149 _wrap_inlay_request_options_seed_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_logit_bias_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_inlay_request_options_logit_bias_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_num_logit_bias_set_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
@@ -686,10 +710,10 @@ extern void _wrap_inlay_request_options_resume_set_capi_914779e82115c91f(uintptr
 extern int _wrap_inlay_request_options_resume_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_reserved2_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_request_options_reserved2_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_138 arg2);
-extern swig_type_139 _wrap_inlay_request_options_deadline_us_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_140 arg2);
-extern swig_type_141 _wrap_inlay_request_options_share_key_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_150 arg2);
+extern swig_type_151 _wrap_inlay_request_options_deadline_us_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_152 arg2);
+extern swig_type_153 _wrap_inlay_request_options_share_key_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_embedding_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_request_options_embedding_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_normalise_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
@@ -717,16 +741,16 @@ extern void _wrap_inlay_quote_fits_now_set_capi_914779e82115c91f(uintptr_t arg1,
 extern int _wrap_inlay_quote_fits_now_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quote_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_quote_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_142 arg2);
-extern swig_type_143 _wrap_inlay_quote_prompt_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_144 arg2);
-extern swig_type_145 _wrap_inlay_quote_cached_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_146 arg2);
-extern swig_type_147 _wrap_inlay_quote_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_148 arg2);
-extern swig_type_149 _wrap_inlay_quote_new_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_150 arg2);
-extern swig_type_151 _wrap_inlay_quote_first_token_us_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_154 arg2);
+extern swig_type_155 _wrap_inlay_quote_prompt_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_156 arg2);
+extern swig_type_157 _wrap_inlay_quote_cached_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_158 arg2);
+extern swig_type_159 _wrap_inlay_quote_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_160 arg2);
+extern swig_type_161 _wrap_inlay_quote_new_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_162 arg2);
+extern swig_type_163 _wrap_inlay_quote_first_token_us_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_quote_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_quote_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quote_init_capi_914779e82115c91f(uintptr_t arg1);
@@ -743,12 +767,12 @@ extern swig_intgo _wrap_INLAY_FINISH_STOP_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_LENGTH_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_CANCELLED_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_ERROR_capi_914779e82115c91f(void);
-extern int _wrap_inlay_request_next_event_capi_914779e82115c91f(uintptr_t arg1, swig_type_152 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_request_next_event_capi_914779e82115c91f(uintptr_t arg1, swig_type_164 arg2, swig_voidp arg3, swig_voidp arg4);
 extern void _wrap_inlay_event_release_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_engine_event_fd_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
-extern int _wrap_inlay_model_record_start_capi_914779e82115c91f(uintptr_t arg1, swig_type_153 arg2, swig_voidp arg3);
+extern int _wrap_inlay_model_record_start_capi_914779e82115c91f(uintptr_t arg1, swig_type_165 arg2, swig_voidp arg3);
 extern int _wrap_inlay_model_record_stop_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2);
-extern int _wrap_inlay_model_replay_capi_914779e82115c91f(uintptr_t arg1, swig_type_154 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_model_replay_capi_914779e82115c91f(uintptr_t arg1, swig_type_166 arg2, swig_voidp arg3, swig_voidp arg4);
 #undef intgo
 */
 import "C"
@@ -804,7 +828,7 @@ func Swig_malloc(arg1 int) (_swig_ret uintptr) {
 const INLAY_VERSION_MAJOR int = 0
 const INLAY_VERSION_MINOR int = 1
 const INLAY_VERSION_PATCH int = 0
-const INLAY_ABI_VERSION int = 10
+const INLAY_ABI_VERSION int = 11
 func Inlay_version() (_swig_ret string) {
 	var swig_r string
 	swig_r_p := C._wrap_inlay_version_capi_914779e82115c91f()
@@ -2151,6 +2175,84 @@ func (arg1 SwigcptrInlay_stats) GetStep_tokens() (_swig_ret Inlay_distribution) 
 	return swig_r
 }
 
+func (arg1 SwigcptrInlay_stats) SetHost_cache_bytes(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_stats_host_cache_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_74(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_stats) GetHost_cache_bytes() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_inlay_stats_host_cache_bytes_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrInlay_stats) SetHost_cache_peak_bytes(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_stats_host_cache_peak_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_76(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_stats) GetHost_cache_peak_bytes() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_inlay_stats_host_cache_peak_bytes_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrInlay_stats) SetHost_cache_budget_bytes(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_stats_host_cache_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_78(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_stats) GetHost_cache_budget_bytes() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_inlay_stats_host_cache_budget_bytes_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrInlay_stats) SetDisk_cache_bytes(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_stats_disk_cache_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_80(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_stats) GetDisk_cache_bytes() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_inlay_stats_disk_cache_bytes_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrInlay_stats) SetDisk_cache_budget_bytes(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_stats_disk_cache_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_82(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_stats) GetDisk_cache_budget_bytes() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_inlay_stats_disk_cache_budget_bytes_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrInlay_stats) SetExpert_host_bytes(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_stats_expert_host_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_84(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_stats) GetExpert_host_bytes() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_inlay_stats_expert_host_bytes_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewInlay_stats() (_swig_ret Inlay_stats) {
 	var swig_r Inlay_stats
 	swig_r = (Inlay_stats)(SwigcptrInlay_stats(C._wrap_new_inlay_stats_capi_914779e82115c91f()))
@@ -2239,6 +2341,18 @@ type Inlay_stats interface {
 	GetStep_overshoot_us() (_swig_ret Inlay_distribution)
 	SetStep_tokens(arg2 Inlay_distribution)
 	GetStep_tokens() (_swig_ret Inlay_distribution)
+	SetHost_cache_bytes(arg2 uint64)
+	GetHost_cache_bytes() (_swig_ret uint64)
+	SetHost_cache_peak_bytes(arg2 uint64)
+	GetHost_cache_peak_bytes() (_swig_ret uint64)
+	SetHost_cache_budget_bytes(arg2 uint64)
+	GetHost_cache_budget_bytes() (_swig_ret uint64)
+	SetDisk_cache_bytes(arg2 uint64)
+	GetDisk_cache_bytes() (_swig_ret uint64)
+	SetDisk_cache_budget_bytes(arg2 uint64)
+	GetDisk_cache_budget_bytes() (_swig_ret uint64)
+	SetExpert_host_bytes(arg2 uint64)
+	GetExpert_host_bytes() (_swig_ret uint64)
 }
 
 func Inlay_stats_init_sized(arg1 Inlay_stats, arg2 int) {
@@ -2508,7 +2622,7 @@ func (arg1 SwigcptrInlay_model_options) GetMax_context() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_model_options) SetKv_budget_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_options_kv_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_74(_swig_i_1))
+	C._wrap_inlay_model_options_kv_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_86(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_options) GetKv_budget_bytes() (_swig_ret uint64) {
@@ -2560,7 +2674,7 @@ func (arg1 SwigcptrInlay_model_options) GetProgress_user() (_swig_ret uintptr) {
 func (arg1 SwigcptrInlay_model_options) SetHost_cache_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_options_host_cache_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_76(_swig_i_1))
+	C._wrap_inlay_model_options_host_cache_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_88(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_options) GetHost_cache_bytes() (_swig_ret uint64) {
@@ -2586,7 +2700,7 @@ func (arg1 SwigcptrInlay_model_options) GetDisk_cache_folder() (_swig_ret uintpt
 func (arg1 SwigcptrInlay_model_options) SetDisk_cache_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_options_disk_cache_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_78(_swig_i_1))
+	C._wrap_inlay_model_options_disk_cache_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_90(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_options) GetDisk_cache_bytes() (_swig_ret uint64) {
@@ -2638,7 +2752,7 @@ func (arg1 SwigcptrInlay_model_options) GetSelected_tokens() (_swig_ret uint32) 
 func (arg1 SwigcptrInlay_model_options) SetExpert_device_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_options_expert_device_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_80(_swig_i_1))
+	C._wrap_inlay_model_options_expert_device_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_92(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_options) GetExpert_device_bytes() (_swig_ret uint64) {
@@ -2711,7 +2825,7 @@ func Inlay_model_load(arg1 uintptr, arg2 string, arg3 Inlay_model_options, arg4 
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_model_load_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_82)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_model_load_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_94)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -2761,7 +2875,7 @@ func (arg1 SwigcptrInlay_model_info) GetNum_layers() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_model_info) SetArchitecture(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_architecture_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_83)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_inlay_model_info_architecture_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_95)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -2780,7 +2894,7 @@ func (arg1 SwigcptrInlay_model_info) GetArchitecture() (_swig_ret string) {
 func (arg1 SwigcptrInlay_model_info) SetVocab_size(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_vocab_size_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_85(_swig_i_1))
+	C._wrap_inlay_model_info_vocab_size_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_97(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetVocab_size() (_swig_ret uint64) {
@@ -2793,7 +2907,7 @@ func (arg1 SwigcptrInlay_model_info) GetVocab_size() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetHidden_size(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_hidden_size_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_87(_swig_i_1))
+	C._wrap_inlay_model_info_hidden_size_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_99(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetHidden_size() (_swig_ret uint64) {
@@ -2806,7 +2920,7 @@ func (arg1 SwigcptrInlay_model_info) GetHidden_size() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetMax_context(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_max_context_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_89(_swig_i_1))
+	C._wrap_inlay_model_info_max_context_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_101(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetMax_context() (_swig_ret uint64) {
@@ -2819,7 +2933,7 @@ func (arg1 SwigcptrInlay_model_info) GetMax_context() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetNum_parameters(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_num_parameters_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_91(_swig_i_1))
+	C._wrap_inlay_model_info_num_parameters_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_103(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetNum_parameters() (_swig_ret uint64) {
@@ -2832,7 +2946,7 @@ func (arg1 SwigcptrInlay_model_info) GetNum_parameters() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetWeight_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_weight_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_93(_swig_i_1))
+	C._wrap_inlay_model_info_weight_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_105(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetWeight_bytes() (_swig_ret uint64) {
@@ -2845,7 +2959,7 @@ func (arg1 SwigcptrInlay_model_info) GetWeight_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetBytes_per_decode(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_bytes_per_decode_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_95(_swig_i_1))
+	C._wrap_inlay_model_info_bytes_per_decode_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_107(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetBytes_per_decode() (_swig_ret uint64) {
@@ -2858,7 +2972,7 @@ func (arg1 SwigcptrInlay_model_info) GetBytes_per_decode() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_model_info) SetKv_bytes_per_token(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_kv_bytes_per_token_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_97(_swig_i_1))
+	C._wrap_inlay_model_info_kv_bytes_per_token_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_109(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetKv_bytes_per_token() (_swig_ret uint64) {
@@ -2871,7 +2985,7 @@ func (arg1 SwigcptrInlay_model_info) GetKv_bytes_per_token() (_swig_ret uint64) 
 func (arg1 SwigcptrInlay_model_info) SetKv_capacity_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_model_info_kv_capacity_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_99(_swig_i_1))
+	C._wrap_inlay_model_info_kv_capacity_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_111(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_model_info) GetKv_capacity_tokens() (_swig_ret uint64) {
@@ -2998,7 +3112,7 @@ func Inlay_model_inspect(arg1 string, arg2 *uintptr, arg3 *uintptr) (_swig_ret i
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int32)(C._wrap_inlay_model_inspect_capi_914779e82115c91f(*(*C.swig_type_101)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (int32)(C._wrap_inlay_model_inspect_capi_914779e82115c91f(*(*C.swig_type_113)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -3273,7 +3387,7 @@ func (arg1 SwigcptrInlay_quantize_options) GetReserved2() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_quantize_options) SetExpert_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quantize_options_expert_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_102(_swig_i_1))
+	C._wrap_inlay_quantize_options_expert_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_114(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quantize_options) GetExpert_bytes() (_swig_ret uint64) {
@@ -3286,7 +3400,7 @@ func (arg1 SwigcptrInlay_quantize_options) GetExpert_bytes() (_swig_ret uint64) 
 func (arg1 SwigcptrInlay_quantize_options) SetMemory_limit(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quantize_options_memory_limit_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_104(_swig_i_1))
+	C._wrap_inlay_quantize_options_memory_limit_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_116(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quantize_options) GetMemory_limit() (_swig_ret uint64) {
@@ -3363,7 +3477,7 @@ func Inlay_quantize(arg1 string, arg2 string, arg3 Inlay_quantize_options, arg4 
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_quantize_capi_914779e82115c91f(*(*C.swig_type_106)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_107)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_quantize_capi_914779e82115c91f(*(*C.swig_type_118)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_119)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -3402,7 +3516,7 @@ func Inlay_model_tokenize(arg1 uintptr, arg2 string, arg3 uint32, arg4 []int32, 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r = (int32)(C._wrap_inlay_model_tokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_108)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_109)(unsafe.Pointer(&_swig_i_3)), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5)))
+	swig_r = (int32)(C._wrap_inlay_model_tokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_120)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_121)(unsafe.Pointer(&_swig_i_3)), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3419,7 +3533,7 @@ func Inlay_model_detokenize(arg1 uintptr, arg2 []int32, arg3 uint32, arg4 *uintp
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_model_detokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_110)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_model_detokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_122)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3432,7 +3546,7 @@ func Inlay_chat_render(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 *uintptr) 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_chat_render_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_111)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_chat_render_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_123)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3509,7 +3623,7 @@ func (arg1 SwigcptrInlay_session_info) GetBusy() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_session_info) SetNum_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_112(_swig_i_1))
+	C._wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_124(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_session_info) GetNum_tokens() (_swig_ret uint64) {
@@ -3522,7 +3636,7 @@ func (arg1 SwigcptrInlay_session_info) GetNum_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_session_info) SetNum_cached(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_114(_swig_i_1))
+	C._wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_126(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_session_info) GetNum_cached() (_swig_ret uint64) {
@@ -3576,7 +3690,7 @@ func Inlay_session_tokens(arg1 uintptr, arg2 []int32, arg3 *int, arg4 *uintptr) 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_session_tokens_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_116)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_session_tokens_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_128)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3588,7 +3702,7 @@ func Inlay_session_save(arg1 uintptr, arg2 string, arg3 *uintptr) (_swig_ret int
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int32)(C._wrap_inlay_session_save_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_117)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
+	swig_r = (int32)(C._wrap_inlay_session_save_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_129)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3642,7 +3756,7 @@ func (arg1 SwigcptrInlay_restore_info) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_restore_info) SetNum_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_118(_swig_i_1))
+	C._wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_130(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_restore_info) GetNum_tokens() (_swig_ret uint64) {
@@ -3655,7 +3769,7 @@ func (arg1 SwigcptrInlay_restore_info) GetNum_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_restore_info) SetNum_restored(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_120(_swig_i_1))
+	C._wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_132(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_restore_info) GetNum_restored() (_swig_ret uint64) {
@@ -3668,7 +3782,7 @@ func (arg1 SwigcptrInlay_restore_info) GetNum_restored() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_restore_info) SetNote(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_restore_info_note_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_122)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_inlay_restore_info_note_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_134)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3722,7 +3836,7 @@ func Inlay_session_restore(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 Inlay_
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_session_restore_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_124)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_session_restore_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_136)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3736,7 +3850,7 @@ func Inlay_session_restore_buffer(arg1 uintptr, arg2 []byte, arg3 *uintptr, arg4
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_session_restore_buffer_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_125)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_session_restore_buffer_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_137)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3885,7 +3999,7 @@ func (arg1 SwigcptrInlay_prefix_options) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_prefix_options) SetBudget_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_126(_swig_i_1))
+	C._wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_138(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_options) GetBudget_bytes() (_swig_ret uint64) {
@@ -3945,7 +4059,7 @@ func Inlay_prefix_create(arg1 uintptr, arg2 string, arg3 Inlay_prefix_options, a
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_prefix_create_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_128)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_prefix_create_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_140)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3958,7 +4072,7 @@ func Inlay_prefix_find(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 *uintptr) 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_prefix_find_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_129)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_prefix_find_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_141)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4021,7 +4135,7 @@ func (arg1 SwigcptrInlay_prefix_info) GetPinned() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_prefix_info) SetNum_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_130(_swig_i_1))
+	C._wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_142(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_info) GetNum_tokens() (_swig_ret uint64) {
@@ -4034,7 +4148,7 @@ func (arg1 SwigcptrInlay_prefix_info) GetNum_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_prefix_info) SetNum_cached(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_132(_swig_i_1))
+	C._wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_info) GetNum_cached() (_swig_ret uint64) {
@@ -4047,7 +4161,7 @@ func (arg1 SwigcptrInlay_prefix_info) GetNum_cached() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_prefix_info) SetKv_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_134(_swig_i_1))
+	C._wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_146(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_info) GetKv_bytes() (_swig_ret uint64) {
@@ -4532,7 +4646,7 @@ func (arg1 SwigcptrInlay_request_options) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_request_options) SetSeed(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_request_options_seed_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_136(_swig_i_1))
+	C._wrap_inlay_request_options_seed_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_148(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_request_options) GetSeed() (_swig_ret uint64) {
@@ -4688,7 +4802,7 @@ func (arg1 SwigcptrInlay_request_options) GetReserved2() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_request_options) SetDeadline_us(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_138(_swig_i_1))
+	C._wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_150(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_request_options) GetDeadline_us() (_swig_ret uint64) {
@@ -4701,7 +4815,7 @@ func (arg1 SwigcptrInlay_request_options) GetDeadline_us() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_request_options) SetShare_key(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_140(_swig_i_1))
+	C._wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_152(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_request_options) GetShare_key() (_swig_ret uint64) {
@@ -4995,7 +5109,7 @@ func (arg1 SwigcptrInlay_quote) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_quote) SetPrompt_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_142(_swig_i_1))
+	C._wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_154(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetPrompt_tokens() (_swig_ret uint64) {
@@ -5008,7 +5122,7 @@ func (arg1 SwigcptrInlay_quote) GetPrompt_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetCached_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
+	C._wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_156(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetCached_tokens() (_swig_ret uint64) {
@@ -5021,7 +5135,7 @@ func (arg1 SwigcptrInlay_quote) GetCached_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetKv_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_146(_swig_i_1))
+	C._wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_158(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetKv_bytes() (_swig_ret uint64) {
@@ -5034,7 +5148,7 @@ func (arg1 SwigcptrInlay_quote) GetKv_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetNew_kv_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_148(_swig_i_1))
+	C._wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_160(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetNew_kv_bytes() (_swig_ret uint64) {
@@ -5047,7 +5161,7 @@ func (arg1 SwigcptrInlay_quote) GetNew_kv_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetFirst_token_us(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_150(_swig_i_1))
+	C._wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_162(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetFirst_token_us() (_swig_ret uint64) {
@@ -5196,7 +5310,7 @@ func Inlay_request_next_event(arg1 uintptr, arg2 uint64, arg3 *uintptr, arg4 *ui
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_request_next_event_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_152(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_request_next_event_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_164(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	return swig_r
 }
 
@@ -5219,7 +5333,7 @@ func Inlay_model_record_start(arg1 uintptr, arg2 string, arg3 *uintptr) (_swig_r
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int32)(C._wrap_inlay_model_record_start_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_153)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
+	swig_r = (int32)(C._wrap_inlay_model_record_start_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_165)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -5240,7 +5354,7 @@ func Inlay_model_replay(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 *uintptr)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_model_replay_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_154)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_model_replay_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_166)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}

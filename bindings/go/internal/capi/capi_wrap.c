@@ -2542,6 +2542,156 @@ struct inlay_distribution *_wrap_inlay_stats_step_tokens_get_capi_914779e82115c9
 }
 
 
+void _wrap_inlay_stats_host_cache_bytes_set_capi_914779e82115c91f(struct inlay_stats *_swig_go_0, long long _swig_go_1) {
+  struct inlay_stats *arg1 = (struct inlay_stats *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(struct inlay_stats **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->host_cache_bytes = arg2;
+  
+}
+
+
+long long _wrap_inlay_stats_host_cache_bytes_get_capi_914779e82115c91f(struct inlay_stats *_swig_go_0) {
+  struct inlay_stats *arg1 = (struct inlay_stats *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct inlay_stats **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->host_cache_bytes);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_inlay_stats_host_cache_peak_bytes_set_capi_914779e82115c91f(struct inlay_stats *_swig_go_0, long long _swig_go_1) {
+  struct inlay_stats *arg1 = (struct inlay_stats *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(struct inlay_stats **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->host_cache_peak_bytes = arg2;
+  
+}
+
+
+long long _wrap_inlay_stats_host_cache_peak_bytes_get_capi_914779e82115c91f(struct inlay_stats *_swig_go_0) {
+  struct inlay_stats *arg1 = (struct inlay_stats *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct inlay_stats **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->host_cache_peak_bytes);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_inlay_stats_host_cache_budget_bytes_set_capi_914779e82115c91f(struct inlay_stats *_swig_go_0, long long _swig_go_1) {
+  struct inlay_stats *arg1 = (struct inlay_stats *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(struct inlay_stats **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->host_cache_budget_bytes = arg2;
+  
+}
+
+
+long long _wrap_inlay_stats_host_cache_budget_bytes_get_capi_914779e82115c91f(struct inlay_stats *_swig_go_0) {
+  struct inlay_stats *arg1 = (struct inlay_stats *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct inlay_stats **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->host_cache_budget_bytes);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_inlay_stats_disk_cache_bytes_set_capi_914779e82115c91f(struct inlay_stats *_swig_go_0, long long _swig_go_1) {
+  struct inlay_stats *arg1 = (struct inlay_stats *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(struct inlay_stats **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->disk_cache_bytes = arg2;
+  
+}
+
+
+long long _wrap_inlay_stats_disk_cache_bytes_get_capi_914779e82115c91f(struct inlay_stats *_swig_go_0) {
+  struct inlay_stats *arg1 = (struct inlay_stats *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct inlay_stats **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->disk_cache_bytes);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_inlay_stats_disk_cache_budget_bytes_set_capi_914779e82115c91f(struct inlay_stats *_swig_go_0, long long _swig_go_1) {
+  struct inlay_stats *arg1 = (struct inlay_stats *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(struct inlay_stats **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->disk_cache_budget_bytes = arg2;
+  
+}
+
+
+long long _wrap_inlay_stats_disk_cache_budget_bytes_get_capi_914779e82115c91f(struct inlay_stats *_swig_go_0) {
+  struct inlay_stats *arg1 = (struct inlay_stats *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct inlay_stats **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->disk_cache_budget_bytes);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_inlay_stats_expert_host_bytes_set_capi_914779e82115c91f(struct inlay_stats *_swig_go_0, long long _swig_go_1) {
+  struct inlay_stats *arg1 = (struct inlay_stats *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(struct inlay_stats **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->expert_host_bytes = arg2;
+  
+}
+
+
+long long _wrap_inlay_stats_expert_host_bytes_get_capi_914779e82115c91f(struct inlay_stats *_swig_go_0) {
+  struct inlay_stats *arg1 = (struct inlay_stats *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct inlay_stats **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->expert_host_bytes);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct inlay_stats *_wrap_new_inlay_stats_capi_914779e82115c91f() {
   struct inlay_stats *result = 0 ;
   struct inlay_stats *_swig_go_result;

@@ -24,6 +24,11 @@ public final class Chat {
     return set("add_generation_prompt", on);
   }
 
+  /** Whether the last message goes on, instead of another one beginning; its content ends the text. Default: no. */
+  public Chat continueFinalMessage(boolean on) {
+    return set("continue_final_message", on);
+  }
+
   /**
    * Any variable that the template reads, such as "tools"; "template", "bos_token", "eos_token" and "now" override the model's.
    *

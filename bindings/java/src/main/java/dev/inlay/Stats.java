@@ -18,6 +18,12 @@ package dev.inlay;
  * @param interTokenTimeMicros from one token of a request to its next
  * @param requestTimeMicros from submit to the end
  * @param stepOvershootMicros of steps with a budget; 0 where it was kept
+ * @param hostCacheBytes of KV that host caches hold now; neither these nor those below are counted in memoryBytes
+ * @param hostCachePeakBytes the most that the caches of the models loaded now have held
+ * @param hostCacheBudgetBytes host memory that these caches took when their models were loaded
+ * @param diskCacheBytes of files of KV, those of earlier runs included
+ * @param diskCacheBudgetBytes what these may take
+ * @param expertHostBytes pinned host memory of experts that a GPU has no room for
  */
 public record Stats(int numModels, int numSessions, int runningRequests, int waitingRequests, long submittedRequests,
     long finishedRequests, long cancelledRequests, long failedRequests, long preemptions, long evictions, long steps,
@@ -26,7 +32,8 @@ public record Stats(int numModels, int numSessions, int runningRequests, int wai
     long mappedBytes, long kvBlocksCached, long lookupTokens, long hitTokens, Distribution queueTimeMicros,
     Distribution timeToFirstTokenMicros, Distribution interTokenTimeMicros, Distribution requestTimeMicros,
     Distribution stepTimeMicros, Distribution scheduleTimeMicros, Distribution stepOvershootMicros,
-    Distribution stepTokens) {
+    Distribution stepTokens, long hostCacheBytes, long hostCachePeakBytes, long hostCacheBudgetBytes, long diskCacheBytes,
+    long diskCacheBudgetBytes, long expertHostBytes) {
   Stats(InlayStats from) {
     this((int) from.getNum_models(), (int) from.getNum_sessions(), (int) from.getRunning_requests(),
         (int) from.getWaiting_requests(), from.getSubmitted_requests(), from.getFinished_requests(),
@@ -38,6 +45,8 @@ public record Stats(int numModels, int numSessions, int runningRequests, int wai
         new Distribution(from.getQueue_time_us()), new Distribution(from.getTime_to_first_token_us()),
         new Distribution(from.getInter_token_time_us()), new Distribution(from.getRequest_time_us()),
         new Distribution(from.getStep_time_us()), new Distribution(from.getSchedule_time_us()),
-        new Distribution(from.getStep_overshoot_us()), new Distribution(from.getStep_tokens()));
+        new Distribution(from.getStep_overshoot_us()), new Distribution(from.getStep_tokens()),
+        from.getHost_cache_bytes(), from.getHost_cache_peak_bytes(), from.getHost_cache_budget_bytes(),
+        from.getDisk_cache_bytes(), from.getDisk_cache_budget_bytes(), from.getExpert_host_bytes());
   }
 }

@@ -128,6 +128,9 @@ class GenerateTest {
   void chatVariablesReachTheTemplate() {
     Chat chat = Chat.of(Message.user("hi")).set("template", "{{ names | join('+') }}:{{ messages[0].content }}:{{ deep.a }}")
         .set("names", List.of("a\"\\\n\u0001", EMOJI)).set("deep", Map.of("a", 1.5));
+    Chat begun = Chat.of(Message.user("hi"), Message.assistant("Well,")).continueFinalMessage(true)
+        .set("template", "{% for m in messages %}<{{ m.content }}>{% endfor %}");
+    assertEquals("<hi><Well,", model.render(begun));
     assertEquals("a\"\\\n\u0001+" + EMOJI + ":hi:1.5", model.render(chat));
     assertThrows(IllegalArgumentException.class, () -> chat.set("x", new Object()));
     assertThrows(IllegalArgumentException.class, () -> chat.set("x", Double.NaN));

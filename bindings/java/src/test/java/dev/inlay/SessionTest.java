@@ -29,6 +29,17 @@ class SessionTest {
   }
 
   @Test
+  void hostCachesAreInTheFigures() {
+    assertEquals(0, engine.stats().hostCacheBudgetBytes());
+    try (Model cached = engine.load(Support.pocket(), new ModelOptions().hostCache(16 << 20))) {
+      Stats stats = engine.stats();
+      assertTrue(stats.hostCacheBudgetBytes() > 15 << 20 && stats.hostCacheBudgetBytes() <= 16 << 20, stats.toString());
+      assertEquals(0, stats.hostCacheBytes() + stats.hostCachePeakBytes() + stats.diskCacheBytes()
+          + stats.diskCacheBudgetBytes() + stats.expertHostBytes());
+    }
+  }
+
+  @Test
   void forkGoesItsOwnWay() {
     try (Session session = model.newSession()) {
       session.generate(Support.STORY, Support.greedy(16));

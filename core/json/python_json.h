@@ -1,8 +1,8 @@
 // JSON as Python's json module writes it: with the bare tokens NaN, Infinity
 // and -Infinity, which published config.json files contain and RFC 8259 does
 // not know. Knows nothing of what the documents mean.
-#ifndef INLAY_CORE_FORMATS_PYTHON_JSON_H_
-#define INLAY_CORE_FORMATS_PYTHON_JSON_H_
+#ifndef INLAY_CORE_JSON_PYTHON_JSON_H_
+#define INLAY_CORE_JSON_PYTHON_JSON_H_
 
 #include <cstdint>
 #include <string>
@@ -26,4 +26,4 @@ absl::StatusOr<Json> ReadOptionalPythonJson(const std::string& path);
 
 }  // namespace inlay
 
-#endif  // INLAY_CORE_FORMATS_PYTHON_JSON_H_
+#endif  // INLAY_CORE_JSON_PYTHON_JSON_H_

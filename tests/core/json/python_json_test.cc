@@ -1,4 +1,4 @@
-#include "core/formats/python_json.h"
+#include "core/json/python_json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "core/formats/python_json.h"
+#include "core/json/python_json.h"
 
 #include "memory/formatted_string.h"
 #include "memory/mapped_file.h"

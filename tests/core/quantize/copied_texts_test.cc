@@ -1,0 +1,88 @@
+// Folders in other engines' layouts have what lies beside the source's weights.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+
+#include "core/formats/embedding_config.h"
+#include "tests/core/quantize/quantized_files.h"
+
+namespace inlay {
+namespace {
+
+class CopiedTextsTest : public QuantizedFiles {};
+
+// What quantising does not change is in the new folder as it was in the old.
+TEST_F(CopiedTextsTest, AreAsTheyWere) {
+  const std::filesystem::path from = folder_ + "/source",
+                              to = folder_ + "/model";
+  std::filesystem::copy(Golden("llama_bf16"), from);
+  const std::set<std::string> tokenizer = {
+      "tokenizer.json",
+      "tokenizer.model",
+      "tokenizer_config.json",
+      "special_tokens_map.json",
+      "added_tokens.json",
+      "vocab.txt",
+      "chat_template.jinja",
+      "chat_template.json",
+      "processor_config.json",
+      "additional_chat_templates/rag.jinja",
+      "additional_chat_templates/tool_use.jinja"};
+  const std::set<std::string> others = {"generation_config.json",
+                                        "modules.json", "1_Pooling/config.json",
+                                        "config_sentence_transformers.json"};
+  const std::map<std::string, std::string> contents = {
+      {"tokenizer_config.json", R"({"model_max_length": Infinity})"},
+      {"modules.json",
+       R"([{"type": "sentence_transformers.models.Transformer", "path": ""},
+           {"type": "sentence_transformers.models.Pooling",
+            "path": "1_Pooling"}])"},
+      {"1_Pooling/config.json", R"({"pooling_mode_lasttoken": true})"}};
+  const auto write = [&](const std::string& name) {
+    const auto path = from / name;
+    std::filesystem::create_directories(path.parent_path());
+    const auto found = contents.find(name);
+    std::ofstream(path) << (found != contents.end()       ? found->second
+                            : path.extension() == ".json" ? "{}"
+                                                          : name);
+  };
+  for (const auto& name : tokenizer) write(name);
+  for (const auto& name : others) write(name);
+  // Not a template; not what the model is used for.
+  write("additional_chat_templates/README.md");
+  write("training_args.bin");
+  QuantizeOptions options = Options("u4_g64", QuantizeMethod::kNearest);
+  for (const bool with : {true, false}) {
+    options.tokenizer = with;
+    std::filesystem::remove_all(to);
+    const auto report = QuantizePath(from.string(), options, to.string());
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->has_tokenizer, with);
+    std::set<std::string> expected = others;
+    if (with) expected.insert(tokenizer.begin(), tokenizer.end());
+    for (const auto& name : expected) {
+      EXPECT_EQ(FileBytes((to / name).string()),
+                FileBytes((from / name).string()))
+          << name;
+    }
+    expected.insert({"config.json", "model.safetensors"});
+    std::set<std::string> found;
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(to)) {
+      if (entry.is_regular_file())
+        found.insert(std::filesystem::relative(entry.path(), to).string());
+    }
+    EXPECT_EQ(found, expected);
+    const auto copied = OpenModelFiles(to.string(), {});
+    ASSERT_TRUE(copied.ok()) << copied.status();
+    EXPECT_EQ(copied->embedding.pooling, Pooling::kLast);
+    EXPECT_EQ(copied->chat.named_templates.size(), with ? 2u : 0u);
+  }
+}
+
+}  // namespace
+}  // namespace inlay
