@@ -109,7 +109,7 @@ absl::StatusOr<GemmParams> Gathered(const GemmDesc& desc,
 }
 
 // A plan for `rows` of x, without places where none serves. All numbers of rows
-// go through one plan where the batch must not tell.
+// go through one cut of w where the batch must not tell.
 StreamedPlan StreamedPlanOf(const GemmDesc& desc, const GemmParams& params,
                             const CudaStream& stream) {
   const QuantForm form = QuantFormOf(desc.weight);
@@ -121,9 +121,16 @@ StreamedPlan StreamedPlanOf(const GemmDesc& desc, const GemmParams& params,
       !(desc.batch_invariant || (rows > kMostFewRows && rows <= most))) {
     return {};
   }
-  return PlanStreamed(form, desc.n, desc.k,
-                      desc.batch_invariant ? 2 : StreamedTilesOfX(form, rows),
-                      stream.num_sms());
+  const StreamedPlan plan =
+      PlanStreamed(form, desc.n, desc.k,
+                   desc.batch_invariant ? 2 : StreamedTilesOfX(form, rows),
+                   stream.num_sms());
+  if (!desc.batch_invariant || rows > 8) return plan;
+  StreamedPlan few = plan;
+  few.x_tiles = 1;
+  const bool fits =
+      FitStreamedPlan(form, desc.n, desc.k, stream.num_sms(), few);
+  return fits && few.shares == plan.shares ? few : plan;
 }
 
 absl::Status RunStreamed(const GemmDesc& desc, const GemmParams& params,

@@ -325,6 +325,37 @@ TEST(GemmQuantisedCudaTest, LargeMatrices) {
   }
 }
 
+// Where batches must not tell: up to 8 rows go by a kernel for as many, cut as
+// that for 16 is.
+TEST(GemmQuantisedCudaTest, ARowDependsOnNothingBesideIt) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  unsigned seed = 20;
+  const auto check = [&](const BlockCodec& codec, int64_t n, int64_t k) {
+    const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
+    GemmDesc desc{n, Width(codec, k), codec.dtype, type, DType::kF32};
+    desc.batch_invariant = true;
+    SCOPED_TRACE(::testing::Message() << DTypeName(codec.dtype) << " x "
+                                      << DTypeName(type) << ", " << n);
+    Problem problem(cuda, codec, desc, 20, seed++);
+    const TestMatrix all = problem.Run(0, 20);
+    for (const auto& [first, rows] : {std::pair<int64_t, int64_t>{0, 1},
+                                      {15, 1},
+                                      {19, 1},
+                                      {2, 8},
+                                      {7, 9}}) {
+      const TestMatrix some = problem.Run(first, rows);
+      for (int64_t r = 0; r < rows; ++r) {
+        ASSERT_EQ(some.RowBits(r), all.RowBits(first + r))
+            << "row " << first + r << " of " << rows;
+      }
+    }
+  };
+  for (const BlockCodec* codec : BlockCodecs()) check(*codec, 600, 4160);
+  check(*FindBlockCodec(DType::kU4_G128), 6144, 4096);
+  check(*FindBlockCodec(DType::kQ6_K), 6144, 4096);
+}
+
 // The kernel for some dozen rows, in every way that it can cut: jobs of
 // different sizes, with and without a second tile of a pair, shares that divide
 // K and that do not, a ring that each share goes through many times.
