@@ -108,6 +108,12 @@ absl::StatusOr<GemmParams> Gathered(const GemmDesc& desc,
   return gathered;
 }
 
+// Whether up to 8 rows have their minima in another order than 16
+// (product_nibbles_sm90.cuh).
+bool AddsMinimaOtherwise(const QuantForm& form) {
+  return form.codes == QuantCodes::kLinear4 && form.has_min && form.group == 32;
+}
+
 // A plan for `rows` of x, without places where none serves. All numbers of rows
 // go through one cut of w where the batch must not tell.
 StreamedPlan StreamedPlanOf(const GemmDesc& desc, const GemmParams& params,
@@ -125,7 +131,9 @@ StreamedPlan StreamedPlanOf(const GemmDesc& desc, const GemmParams& params,
       PlanStreamed(form, desc.n, desc.k,
                    desc.batch_invariant ? 2 : StreamedTilesOfX(form, rows),
                    stream.num_sms());
-  if (!desc.batch_invariant || rows > 8) return plan;
+  if (!desc.batch_invariant || rows > 8 || AddsMinimaOtherwise(form)) {
+    return plan;
+  }
   StreamedPlan few = plan;
   few.x_tiles = 1;
   const bool fits =
