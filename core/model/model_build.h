@@ -35,6 +35,7 @@ inline constexpr std::string_view kOpNames[] = {
     "columns",
     "decode_attention",
     "decode_delta",
+    "decode_mamba",
     "elementwise",
     "embedding",
     "expanded_attention",

@@ -25,7 +25,7 @@
 #include "kernels/gated_norm/gated_norm.cuh"
 #include "kernels/gemm/gemv_sm90.cuh"
 #include "kernels/linear_attention/decode_delta.h"
-#include "kernels/linear_attention/decode_delta_conv.cuh"
+#include "kernels/linear_attention/decode_delta_parts.cuh"
 #include "kernels/linear_attention/state_gates.cuh"
 #include "kernels/linear_attention/state_plan.cuh"
 #include "kernels/rms_norm/rms_norm.cuh"
@@ -58,29 +58,6 @@ struct Args {
   float length_epsilon;
   float norm_epsilon;
 };
-
-// 1 / sqrt(squares / width + epsilon), as RmsNormFactor has it to the bit.
-template <int kWidth>
-__device__ float NormFactor(float squares, float epsilon) {
-  static_assert((kWidth & (kWidth - 1)) == 0, "1 / width is exact");
-  const float mean = __fmul_rn(squares, 1.0f / kWidth);
-  return __frcp_rn(__fsqrt_rn(__fadd_rn(mean, epsilon)));
-}
-
-// Halves are added until one is left.
-template <int kCount>
-__device__ float TreeSum(const float (&x)[kCount]) {
-  if constexpr (kCount == 1) {
-    return x[0];
-  } else {
-    float half[kCount / 2];
-#pragma unroll
-    for (int i = 0; i < kCount / 2; ++i) {
-      half[i] = __fadd_rn(x[i], x[i + kCount / 2]);
-    }
-    return TreeSum(half);
-  }
-}
 
 // kKeys: of a thread, 16 or 4: heads of 128 keys and values, or of 32 values
 // and as many keys or fewer, the others zeros. kSlab: columns of the block.
@@ -151,17 +128,31 @@ class Slab {
     }
   }
 
+  // Where a row lies. What kernels are launched with is far away at first: it
+  // is fetched before there is something to wait for.
+  __device__ void Find(int64_t row) {
+    if (warp_ == 3) {
+      first_ = args_.a.row(row) + FirstGate();
+      second_ = args_.b.row(row) + head_;
+    } else {
+      first_ = args_.x.row(row) + (convolves() ? Channel() : 0);
+      second_ = args_.z.row(row) + FirstColumn() + column_;
+    }
+    y_ = args_.y.row(row) + FirstColumn() + column_;
+    asm volatile("" : "+l"(first_), "+l"(second_), "+l"(y_));
+  }
+
   // All tokens of a sequence: runs from `run` on of the plan, `first` the
   // first of them.
   __device__ void Run(StatePlanRun first, int32_t run) {
     int64_t row = first.row;
     const int64_t end = row + first.sequence_rows;
     int64_t end_of_run = row + first.count;
-    Fetch(row);
+    Fetch();
     AwaitCopies();
     for (int token = 0;; ++token) {
       const bool leaves = row + 1 == end_of_run;
-      Token(row, token, row + 1 < end, leaves ? first.to : -1);
+      Token(token, row + 1 < end, leaves ? first.to : -1);
       if (++row == end) return;
       if (leaves) {
         first = args_.plan.runs[++run];
@@ -228,25 +219,31 @@ class Slab {
   }
 
   // What a row brings, to registers.
-  __device__ void Fetch(int64_t row) {
-    if (warp_ == 0) z_.Load(args_.z.row(row) + FirstColumn() + column_);
-    if (convolves()) x_.Load(args_.x.row(row) + Channel());
+  __device__ void Fetch() {
+    if (warp_ == 0) z_.Load(second_);
+    if (convolves()) x_.Load(first_);
     if (warp_ != 3) return;
-    b_ = args_.b.row(row)[head_];
+    b_ = *second_;
     if (!makes_gates()) return;
 #pragma unroll
-    for (int i = 0; i < kGates; ++i) a_[i] = args_.a.row(row)[FirstGate() + i];
+    for (int i = 0; i < kGates; ++i) a_[i] = first_[i];
+  }
+
+  __device__ void FetchNext() {
+    first_ += warp_ == 3 ? args_.a.stride : args_.x.stride;
+    second_ += warp_ == 3 ? args_.b.stride : args_.z.stride;
+    Fetch();
   }
 
   // `goes_on`: there is a next row. `to`: where the states are left after this
   // one; -1: nowhere.
-  __device__ void Token(int64_t row, int token, bool goes_on, int32_t to) {
+  __device__ void Token(int token, bool goes_on, int32_t to) {
     float gate[kColumns], y[kColumns], u[kColumns];
     if (warp_ < 3) Convolve();
     if (warp_ == 3) MakeGates();
     const Raw<T, kColumns> z = z_;
     __syncthreads();
-    if (goes_on) Fetch(row + 1);
+    if (goes_on) FetchNext();
     SumGroups();
     __syncthreads();
     Correct(u);
@@ -261,7 +258,7 @@ class Slab {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) gate[c] = GateFactor(args_.norm, z[c]);
     AwaitSquares(token);
-    Finish(row, token, gate, y);
+    Finish(token, gate, y);
   }
 
   // And q and k on to their lengths.
@@ -464,8 +461,8 @@ class Slab {
     }
   }
 
-  __device__ void Finish(int64_t row, int token, const float (&gate)[kColumns],
-                         const float (&y)[kColumns]) const {
+  __device__ void Finish(int token, const float (&gate)[kColumns],
+                         const float (&y)[kColumns]) {
     float sums[kParts];
     LoadFloats<kParts>(shared_.squares[token % 2], sums);
     const float factor = NormFactor<kValues>(TreeSum(sums), args_.norm_epsilon);
@@ -477,16 +474,16 @@ class Slab {
       out[c] = __fmul_rn(scaled, gate[c]);
     }
     if (lane_ >= kLanes) return;
-    T* const to = args_.y.row(row) + FirstColumn() + column_;
 #pragma unroll
     for (int c = 0; c < kColumns; c += 2) {
       if constexpr (sizeof(T) == 4) {
-        *reinterpret_cast<float2*>(to + c) = make_float2(out[c], out[c + 1]);
+        *reinterpret_cast<float2*>(y_ + c) = make_float2(out[c], out[c + 1]);
       } else {
-        *reinterpret_cast<uint32_t*>(to + c) =
+        *reinterpret_cast<uint32_t*>(y_ + c) =
             NarrowPair<T>(out[c], out[c + 1]);
       }
     }
+    y_ += args_.y.stride;
   }
 
   const Args<T>& args_;
@@ -500,6 +497,9 @@ class Slab {
   float state_[kKeys][kColumns];
   float a_log_;
   float bias_[kGates];
+  const T* first_;   // of a, or of x: where the next row lies
+  const T* second_;  // of b, or of z
+  T* y_;
   // What the next token brings.
   Raw<T, kVector> x_;
   Raw<T, kColumns> z_;
@@ -527,6 +527,7 @@ __global__ void __launch_bounds__(HeadSlab::kThreads, 512 / HeadSlab::kThreads)
   // The plan and the states are of before the step.
   const StatePlanRun first = args.plan.runs[run];
   state.Load(first.source);
+  state.Find(first.row);
 #if __CUDA_ARCH__ >= 900
   if (kSlabs > 1) ClusterWait();
 #endif

@@ -77,14 +77,29 @@ absl::Status MambaBlock::ChooseKernels(const MambaSpec& spec,
   gate.activation = build.activation;
   INLAY_ASSIGN_OR_RETURN(
       gate_, build.kernels.Choose("gated_norm", GatedNormTable(), gate));
-  if (spec.output_scale == 1.0f) return absl::OkStatus();
-  ElementwiseDesc scale;
-  scale.function = Elementwise::kScale;
-  scale.width = spec.inner();
-  scale.activation = build.activation;
-  INLAY_ASSIGN_OR_RETURN(
-      scale_, build.kernels.Choose("elementwise", ElementwiseTable(), scale));
+  if (spec.output_scale != 1.0f) {
+    ElementwiseDesc scale;
+    scale.function = Elementwise::kScale;
+    scale.width = spec.inner();
+    scale.activation = build.activation;
+    INLAY_ASSIGN_OR_RETURN(
+        scale_, build.kernels.Choose("elementwise", ElementwiseTable(), scale));
+  }
+  if (build.fused) ChooseDecode(build);
   return absl::OkStatus();
+}
+
+void MambaBlock::ChooseDecode(const ModelBuild& build) {
+  // The norm, where a kernel has it.
+  for (const bool finishes : {true, false}) {
+    auto decode = build.kernels.Choose(
+        "decode_mamba", DecodeMambaTable(),
+        DecodeMambaDesc{conv_.desc, gates_.desc, scan_.desc, finishes,
+                        gate_.desc, output_scale_});
+    if (!decode.ok()) continue;
+    decode_ = *std::move(decode);
+    return;
+  }
 }
 
 absl::Status MambaBlock::LoadVectors(const MambaSpec& spec, ModelBuild& build) {
@@ -133,11 +148,17 @@ absl::StatusOr<std::unique_ptr<Sublayer>> MambaBlock::Create(
 }
 
 MambaBlock::Scratch MambaBlock::Place(Arena& arena, int64_t tokens) const {
+  // Rows begin where vectors can.
+  constexpr int64_t kColumns = 64;
   const int64_t heads = scan_.desc.num_heads;
   const int64_t width = conv_.desc.channels;
+  const int64_t all = inner_ + width + heads;
   Scratch scratch;
-  scratch.projected =
-      arena.TakeMatrix(tokens, inner_ + width + heads, activation_);
+  scratch.projected = ColumnSlice(
+      arena.TakeMatrix(tokens, (all + kColumns - 1) / kColumns * kColumns,
+                       activation_),
+      0, all);
+  scratch.dt = ColumnSlice(scratch.projected, inner_ + width, heads);
   scratch.mixed = arena.TakeMatrix(tokens, width, activation_);
   scratch.decay = arena.TakeMatrix(tokens, heads, DType::kF32);
   scratch.step = arena.TakeMatrix(tokens, heads, DType::kF32);
@@ -155,8 +176,7 @@ size_t MambaBlock::KernelBytes(int64_t tokens, int64_t) const {
                    scan_.WorkspaceBytes(tokens)});
 }
 
-absl::StatusOr<TensorView> MambaBlock::Mix(const Step& step,
-                                           const Scratch& scratch) const {
+absl::Status MambaBlock::Mix(const Step& step, const Scratch& scratch) const {
   const int64_t width = conv_.desc.channels;
   ShortConvParams conv;
   conv.x = ColumnSlice(scratch.projected, inner_, width);
@@ -166,15 +186,14 @@ absl::StatusOr<TensorView> MambaBlock::Mix(const Step& step,
   conv.y = scratch.mixed;
   INLAY_RETURN_IF_ERROR(conv_.Run(conv, step.stream));
   StateGatesParams gates;
-  gates.x =
-      ColumnSlice(scratch.projected, inner_ + width, scan_.desc.num_heads);
+  gates.x = scratch.dt;
   gates.bias = dt_bias_;
   gates.a_log = a_log_;
   gates.decay = scratch.decay;
   gates.beta = scratch.step;
   INLAY_RETURN_IF_ERROR(gates_.Run(gates, step.stream));
   LinearAttentionParams scan;
-  scan.v = scan.y = ColumnSlice(scratch.mixed, 0, inner_);
+  scan.v = scan.y = Mixed(scratch);
   scan.k = ColumnSlice(scratch.mixed, inner_, bc_width_);
   scan.q = ColumnSlice(scratch.mixed, inner_ + bc_width_, bc_width_);
   scan.decay = scratch.decay;
@@ -182,21 +201,39 @@ absl::StatusOr<TensorView> MambaBlock::Mix(const Step& step,
   scan.skip = skip_;
   scan.state = state_.Matrices(step);
   scan.workspace = step.kernel_workspace;
-  INLAY_RETURN_IF_ERROR(scan_.Run(scan, step.stream));
-  return scan.y;
+  return scan_.Run(scan, step.stream);
 }
 
-absl::Status MambaBlock::Finish(const Step& step, const Scratch& scratch,
-                                const TensorView& mixed) const {
+absl::Status MambaBlock::MixAtOnce(const Step& step,
+                                   const Scratch& scratch) const {
+  DecodeMambaParams params;
+  params.x = ColumnSlice(scratch.projected, inner_, conv_.desc.channels);
+  params.taps = taps_;
+  params.conv_bias = conv_bias_;
+  params.conv_state = state_.Conv(step);
+  params.dt = scratch.dt;
+  params.dt_bias = dt_bias_;
+  params.a_log = a_log_;
+  params.skip = skip_;
+  params.state = state_.Matrices(step);
+  params.z = ColumnSlice(scratch.projected, 0, inner_);
+  params.norm = norm_;
+  params.epsilon = epsilon_;
+  params.y = Mixed(scratch);
+  return decode_.Run(params, step.stream);
+}
+
+absl::Status MambaBlock::Finish(const Step& step,
+                                const Scratch& scratch) const {
   GatedNormParams gate;
-  gate.x = gate.y = mixed;
+  gate.x = gate.y = Mixed(scratch);
   gate.z = ColumnSlice(scratch.projected, 0, inner_);
   gate.weight = norm_;
   gate.epsilon = epsilon_;
   INLAY_RETURN_IF_ERROR(gate_.Run(gate, step.stream));
   if (output_scale_ == 1.0f) return absl::OkStatus();
   ElementwiseParams scale;
-  scale.y = mixed;
+  scale.y = gate.y;
   scale.value = output_scale_;
   return scale_.Run(scale, step.stream);
 }
@@ -207,9 +244,14 @@ absl::Status MambaBlock::Forward(const Step& step, const BlockInput& x,
   Arena arena(step.scratch);
   const Scratch scratch = Place(arena, x.hidden.rows());
   INLAY_RETURN_IF_ERROR(input_.Forward(step, x, {scratch.projected}));
-  INLAY_ASSIGN_OR_RETURN(const TensorView mixed, Mix(step, scratch));
-  INLAY_RETURN_IF_ERROR(Finish(step, scratch, mixed));
-  return output_.Forward(mixed, residual, y, step.kernel_workspace,
+  const bool at_once =
+      decode_.row != nullptr && step.device.states.longest <= 1;
+  INLAY_RETURN_IF_ERROR(at_once ? MixAtOnce(step, scratch)
+                                : Mix(step, scratch));
+  if (!at_once || !decode_.desc.finishes) {
+    INLAY_RETURN_IF_ERROR(Finish(step, scratch));
+  }
+  return output_.Forward(Mixed(scratch), residual, y, step.kernel_workspace,
                          step.stream);
 }
 

@@ -11,6 +11,7 @@
 #include "core/model/layers/recurrent.h"
 #include "core/model/layers/step.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/linear_attention/decode_mamba.h"
 #include "kernels/linear_attention/linear_attention.h"
 #include "kernels/linear_attention/short_conv.h"
 #include "kernels/linear_attention/state_gates.h"
@@ -36,19 +37,24 @@ class MambaBlock : public Sublayer {
   // Views into the scratch.
   struct Scratch {
     TensorView projected;  // z, x, B, C, dt
-    TensorView mixed;      // x, B, C after the convolution
+    TensorView dt;
+    TensorView mixed;  // x, B, C after the convolution
     TensorView decay;
     TensorView step;
   };
 
   absl::Status ChooseKernels(const MambaSpec& spec, ModelBuild& build);
+  void ChooseDecode(const ModelBuild& build);
   absl::Status LoadVectors(const MambaSpec& spec, ModelBuild& build);
   Scratch Place(Arena& arena, int64_t tokens) const;
-  // The convolution and the recurrence; what comes out, [tokens, inner_].
-  absl::StatusOr<TensorView> Mix(const Step& step,
-                                 const Scratch& scratch) const;
-  absl::Status Finish(const Step& step, const Scratch& scratch,
-                      const TensorView& mixed) const;
+  TensorView Mixed(const Scratch& scratch) const {
+    return ColumnSlice(scratch.mixed, 0, inner_);
+  }
+  // The convolution and the recurrence.
+  absl::Status Mix(const Step& step, const Scratch& scratch) const;
+  absl::Status MixAtOnce(const Step& step, const Scratch& scratch) const;
+  // What follows these.
+  absl::Status Finish(const Step& step, const Scratch& scratch) const;
 
   int64_t inner_ = 0;
   int64_t bc_width_ = 0;
@@ -68,6 +74,9 @@ class MambaBlock : public Sublayer {
   Op<LinearAttentionDesc, LinearAttentionParams> scan_;
   Op<GatedNormDesc, GatedNormParams> gate_;
   Op<ElementwiseDesc, ElementwiseParams> scale_;
+  // Steps of one token a sequence, in the place of the ops from conv_ on, or up
+  // to scan_ where it does not finish; without a row: none.
+  Op<DecodeMambaDesc, DecodeMambaParams> decode_;
   Linear output_;
 };
 

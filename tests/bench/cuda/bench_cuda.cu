@@ -134,6 +134,7 @@ int main(int argc, char** argv) {
   BenchRouter(bench);
   BenchDecodeAttention(bench);
   BenchDecodeDelta(bench);
+  BenchDecodeMamba(bench);
   Require(cudaStreamDestroy(handle));
   return 0;
 }

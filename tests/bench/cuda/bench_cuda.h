@@ -117,6 +117,7 @@ void BenchExpertPrompts(Bench& bench);
 void BenchRouter(Bench& bench);
 void BenchDecodeAttention(Bench& bench);
 void BenchDecodeDelta(Bench& bench);
+void BenchDecodeMamba(Bench& bench);
 
 }  // namespace inlay::bench
 

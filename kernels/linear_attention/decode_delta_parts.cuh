@@ -1,17 +1,16 @@
-// What decode_delta (decode_delta_cuda.cu) knows of its convolution: a lane's
-// channels, which wait in shared memory, and rows as they lie in memory.
-#ifndef INLAY_KERNELS_LINEAR_ATTENTION_DECODE_DELTA_CONV_CUH_
-#define INLAY_KERNELS_LINEAR_ATTENTION_DECODE_DELTA_CONV_CUH_
+// What decode_delta (decode_delta_cuda.cu) is made of beside its recurrence: a
+// lane's channels of the convolution, which wait in shared memory, the factor
+// of a norm.
+#ifndef INLAY_KERNELS_LINEAR_ATTENTION_DECODE_DELTA_PARTS_CUH_
+#define INLAY_KERNELS_LINEAR_ATTENTION_DECODE_DELTA_PARTS_CUH_
 
 #include "kernels/cuda_float.cuh"
+#include "kernels/linear_attention/decode_rows.cuh"
 #include "kernels/linear_attention/short_conv.cuh"
 #include "kernels/linear_attention/state_plan.cuh"
 
 namespace inlay {
 namespace {
-
-constexpr int kTaps = 4;
-constexpr int kVector = 4;  // channels a lane of those that convolve
 
 struct Convolution {
   const float* taps;     // [kTaps][channels]
@@ -21,29 +20,28 @@ struct Convolution {
   int64_t q_and_k;
 };
 
-template <typename T>
-__device__ float RoundTo(float x) {
-  return ToFloat(FromFloat<T>(x));
+// 1 / sqrt(squares / width + epsilon), as RmsNormFactor has it to the bit.
+template <int kWidth>
+__device__ float NormFactor(float squares, float epsilon) {
+  static_assert((kWidth & (kWidth - 1)) == 0, "1 / width is exact");
+  const float mean = __fmul_rn(squares, 1.0f / kWidth);
+  return __frcp_rn(__fsqrt_rn(__fadd_rn(mean, epsilon)));
 }
 
-// Neighbours of a row, as they lie in memory until they are needed.
-template <typename T, int kCount>
-class Raw {
- public:
-  __device__ void Load(const T* from) {
-    bits_ = *reinterpret_cast<const Bits*>(from);
+// Halves are added until one is left.
+template <int kCount>
+__device__ float TreeSum(const float (&x)[kCount]) {
+  if constexpr (kCount == 1) {
+    return x[0];
+  } else {
+    float half[kCount / 2];
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) {
+      half[i] = __fadd_rn(x[i], x[i + kCount / 2]);
+    }
+    return TreeSum(half);
   }
-  __device__ float operator[](int i) const {
-    return ToFloat(reinterpret_cast<const T*>(&bits_)[i]);
-  }
-
- private:
-  static constexpr size_t kBytes = kCount * sizeof(T);
-  using Bits =
-      std::conditional_t<kBytes == 4, uint32_t,
-                         std::conditional_t<kBytes == 8, uint2, uint4>>;
-  Bits bits_;
-};
+}
 
 // Copies 16 bytes to shared memory; the thread finds them there after
 // AwaitCopies().
@@ -118,4 +116,4 @@ struct alignas(16) Window {
 }  // namespace
 }  // namespace inlay
 
-#endif  // INLAY_KERNELS_LINEAR_ATTENTION_DECODE_DELTA_CONV_CUH_
+#endif  // INLAY_KERNELS_LINEAR_ATTENTION_DECODE_DELTA_PARTS_CUH_
