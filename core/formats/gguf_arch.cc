@@ -105,6 +105,7 @@ constexpr GgufArch kArchs[] = {
      gguf_names::kHunyuan},
     {"hunyuan-moe", "HunYuanMoEV1ForCausalLM", "hunyuan_v1_moe",
      gguf_names::kHunyuan},
+    {"apertus", "ApertusForCausalLM", "apertus", gguf_names::kApertus},
     {"jais2", "Jais2ForCausalLM", "jais2", gguf_names::kJais2},
     {"exaone-moe", "ExaoneMoeForCausalLM", "exaone_moe",
      gguf_names::kExaoneMoe},

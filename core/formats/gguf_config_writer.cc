@@ -14,6 +14,7 @@
 #include "core/formats/gguf_linear_writer.h"
 #include "core/formats/gguf_rope_writer.h"
 #include "core/formats/gguf_sizes.h"
+#include "core/formats/gguf_xielu.h"
 #include "core/formats/ntk_alpha.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
@@ -88,6 +89,7 @@ class ConfigWriter {
                      arch_.name == "phi3" || arch_.name == "gptneox" ||
                      arch_.name == "olmoe" || arch_.name == "granitemoe" ||
                      arch_.name == "command-r" || arch_.name == "jais2" ||
+                     arch_.name == "apertus" ||
                      arch_.name.starts_with("hunyuan");
     return all ? tensors_.heads.query : 0;
   }
@@ -240,6 +242,13 @@ class ConfigWriter {
     if (arch_.name == "arcee" || arch_.name == "nemotron" ||
         arch_.name == "jais2") {
       return keys_.CheckActivation("hidden_act", {"relu2"});
+    }
+    if (arch_.name == "apertus") {
+      INLAY_RETURN_IF_ERROR(keys_.Expect("hidden_act", "xielu"));
+      if (!keys_.Has("rope_parameters") && !keys_.Has("rope_scaling")) {
+        return keys_.Size("rope_parameters").status();
+      }
+      return SetGgufXielu(config_, &keys_.writer());
     }
     if (arch_.name == "phi2") {
       INLAY_RETURN_IF_ERROR(keys_.Expect("qk_layernorm", false));

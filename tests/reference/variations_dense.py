@@ -115,6 +115,9 @@ FAMILIES = {
                      "d_model": 64, "n_layers": 2, "n_heads": 4, "max_seq_len": 128}, "cases": [
         {"n_heads": 2}, {"d_model": 48, "n_heads": 3}, {"layer_norm_epsilon": 0.1}, {"tie_word_embeddings": False}, {"attn_config": {"softmax_scale": 0.5}},
         {"attn_config": {"clip_qkv": 2.0}}, {"attn_config": {"qk_ln": True}}, {"attn_config": {"alibi": False}}, {"no_bias": False}]},
+    "apertus": {"old_ropes": {}, "cases": [
+        {"head_dim": 16}, {"attention_bias": True}, {"hidden_act": "gelu"}, {"hidden_act": "silu"}, {"tie_word_embeddings": True}, {"rms_norm_eps": 0.1},
+        *HEADS, *ROPES]},
     "seed_oss": {"base": {"head_dim": 16}, "old_ropes": {}, "cases": [
         {"attention_bias": False}, {"attention_out_bias": True}, {"mlp_bias": True}, {"hidden_act": "gelu"}, {"tie_word_embeddings": True},
         {"pretraining_tp": 2}, *HEADS, *ROPES]},

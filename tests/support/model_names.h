@@ -98,7 +98,8 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "helium",
                                                 "jais2",
                                                 "vaultgemma",
-                                                "dbrx"};
+                                                "dbrx",
+                                                "apertus"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",

@@ -176,6 +176,7 @@ void AddFeedForward(const DecoderSpec& spec, Features* features) {
       if (const auto* mlp = std::get_if<MlpSpec>(&block.part)) {
         dense = true;
         features->Add(mlp->gated ? "gated" : "plain");
+        features->Add("xIELU", mlp->xielu.has_value());
       }
       if (const auto* both = std::get_if<MlpMoeSpec>(&block.part)) {
         features->Add("experts beside an MLP");

@@ -70,7 +70,8 @@ TEST_P(WrittenGguf, Goldens) {
       {"hunyuan_v1_moe", "hunyuan-moe"},
       {"jais2", "jais2"},
       {"mistral4", "mistral4"},
-      {"dbrx", "dbrx"}};
+      {"dbrx", "dbrx"},
+      {"apertus", "apertus"}};
   const absl::Status written =
       Write(Open(GetParam(), "config.json"), kArchs.at(GetParam()));
   ASSERT_TRUE(written.ok()) << written;
@@ -100,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
         "nemotron", "olmo", "stablelm", "stablelm_12b", "cohere_plus", "falcon",
         "falcon_40b", "bloom", "mpt", "gpt_bigcode", "gpt_bigcode_mha",
         "exaone_moe", "exaone", "hunyuan_v1_dense", "hunyuan_v1_moe", "jais2",
-        "mistral4", "dbrx"),
+        "mistral4", "dbrx", "apertus"),
     [](const auto& info) { return std::string(info.param); });
 
 // llama.cpp's names for text models of Qwen's multimodal ones, and what says

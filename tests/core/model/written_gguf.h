@@ -81,6 +81,7 @@ class WrittenGguf : public GgufGoldenModel {
       all.push_back(writer.SetI32s(key("rope.dimension_sections"), sections_));
     }
     SetOptional(config, name, &writer, &all);
+    if (name == "apertus") SetXielu(*published.weights, &writer, &all);
     SetExperts(config, name, &writer, &all);
     const LatentShape latent = SetLatent(config, name, is_old, &writer, &all);
     for (const absl::Status& status : all) INLAY_RETURN_IF_ERROR(status);
@@ -93,7 +94,9 @@ class WrittenGguf : public GgufGoldenModel {
                         SetLinear(config, name, is_old, &writer)));
     int64_t parts = 0;
     for (const GgufTensorData& tensor : tensors) parts += tensor.parts;
-    EXPECT_EQ(parts, published.weights->weights().size());
+    const size_t keys = name == "apertus" ? 4 * number("num_hidden_layers") : 0;
+    EXPECT_EQ(parts + static_cast<int64_t>(keys),
+              published.weights->weights().size());
     if (auto factors = Llama3Factors(config)) {
       tensors.push_back(*std::move(factors));
     }
@@ -234,6 +237,21 @@ class WrittenGguf : public GgufGoldenModel {
     }
   }
 
+  // Tensors of each layer that files have as keys.
+  static void SetXielu(const WeightSource& weights, GgufWriter* writer,
+                       std::vector<absl::Status>* all) {
+    for (const char* part : {"alpha_p", "alpha_n", "beta", "eps"}) {
+      std::vector<float> values;
+      for (int i = 0;; ++i) {
+        const WeightInfo* info = weights.Find(
+            "model.layers." + std::to_string(i) + ".mlp.act_fn." + part);
+        if (info == nullptr) break;
+        values.push_back(FloatFrom(*BytesOf(weights, *info), info->dtype, 0));
+      }
+      all->push_back(writer->SetF32s(std::string("xielu.") + part, values));
+    }
+  }
+
   // `is_old`: before the two matrices of the latent came apart.
   static LatentShape SetLatent(const Json& config, const std::string& arch,
                                bool is_old, GgufWriter* writer,
@@ -370,7 +388,9 @@ class WrittenGguf : public GgufGoldenModel {
     if (!scaling.is_object() || scaling.value("rope_type", "") != "llama3") {
       return std::nullopt;
     }
-    const double dim = config["head_dim"].get<double>();
+    const double dim = config.value(
+        "head_dim", config["hidden_size"].get<double>() /
+                        config["num_attention_heads"].get<double>());
     const double base = config["rope_theta"].get<double>();
     const double factor = scaling["factor"].get<double>();
     const double low = scaling["low_freq_factor"].get<double>();
