@@ -161,6 +161,9 @@ void AddExperts(const MoeSpec& moe, Features* features) {
     case RoutingScore::kSqrtSoftplus:
       features->Add("experts by root of softplus");
       break;
+    case RoutingScore::kSparseMixer:
+      features->Add("experts by SparseMixer");
+      break;
   }
   features->Add("by token on some", moe.routing.hashed);
   features->Add("corrected choice", !moe.correction.empty());
