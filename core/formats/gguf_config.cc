@@ -278,6 +278,10 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     Json& scaling = (*config)["rope_scaling"];
     if (!scaling.is_object()) scaling = Json{{"rope_type", "default"}};
   }
+  if (keys.arch() == "phimoe") {
+    (*config)["sliding_window"] = window.has_value() ? Json(*window) : Json();
+    (*config)["lm_head_bias"] = files.FindTensor("output.bias") != nullptr;
+  }
   // No file says where dots1 has windows.
   if (keys.arch() == "dots1") (*config)["sliding_window"] = Json();
   const bool is_exaone = keys.arch().starts_with("exaone");

@@ -130,6 +130,7 @@ class ConfigWriter {
                         defaults_.partial};
     shape.truncates = arch_.name != "gpt-oss";
     shape.keeps_magnitude = arch_.name == "mistral3";
+    shape.has_mscales = arch_.name == "phimoe";
     if (arch_.name == "minimax-m2") {
       INLAY_ASSIGN_OR_RETURN(const int64_t rotary,
                              keys_.Size("rotary_dim", head_dim_));
@@ -277,6 +278,10 @@ class ConfigWriter {
     if (arch_.name == "dots1") return keys_.Expect("sliding_window", Json());
     if (arch_.name == "command-r") {
       return keys_.CopyNumber("logit_scale", "logit_scale", 0.0625);
+    }
+    if (arch_.name == "phimoe") {
+      INLAY_RETURN_IF_ERROR(keys_.Expect("router_jitter_noise", 0.01));
+      return WriteWindow(0);
     }
     if (arch_.name == "stablelm") {
       INLAY_ASSIGN_OR_RETURN(const bool parallel,

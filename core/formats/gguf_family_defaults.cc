@@ -50,6 +50,7 @@ constexpr GgufFamilyDefaults kFamilyDefaults[] = {
     {"exaone", 0, 5e5, 1.0, 1e-5},
     {"jais2", 0, 1e4, 1.0, 1e-5},
     {"apertus", 0, 1.2e7, 1.0, 1e-5},
+    {"phimoe", 0, 1e6, 1.0, 1e-5},
 };
 
 }  // namespace

@@ -99,7 +99,16 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "jais2",
                                                 "vaultgemma",
                                                 "dbrx",
-                                                "apertus"};
+                                                "apertus",
+                                                "phimoe",
+                                                "glm",
+                                                "cwm",
+                                                "internlm3",
+                                                "hyperclovax",
+                                                "flex_olmo",
+                                                "nanochat",
+                                                "solar_open",
+                                                "youtu"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",
@@ -147,7 +156,10 @@ inline constexpr const char* kMixtureNames[] = {"mixtral",
                                                 "dots1",
                                                 "exaone_moe",
                                                 "hunyuan_v1_moe",
-                                                "dbrx"};
+                                                "dbrx",
+                                                "phimoe",
+                                                "flex_olmo",
+                                                "solar_open"};
 
 }  // namespace inlay
 

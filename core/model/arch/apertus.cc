@@ -14,26 +14,6 @@
 namespace inlay {
 namespace {
 
-// The published scaling where config.json is silent. null was none once, and is
-// the published one, with its base, in transformers 5.
-absl::StatusOr<Json> WithPublishedRope(const Json& json) {
-  Json config = json;
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    if (JsonFind(config, key) != nullptr) return config;
-  }
-  if (config.contains("rope_scaling")) {
-    return absl::UnimplementedError(
-        "config.json: rope_scaling is null; supported here is an object, "
-        "{\"rope_type\": \"default\"} for none");
-  }
-  config["rope_parameters"] = {{"rope_type", "llama3"},
-                               {"factor", 8.0},
-                               {"original_max_position_embeddings", 8192},
-                               {"low_freq_factor", 1.0},
-                               {"high_freq_factor", 4.0}};
-  return config;
-}
-
 // `list` of the numbers that gguf_xielu.h leaves in config.json.
 absl::StatusOr<float> ReadNumber(const Json& numbers, const char* list,
                                  int layer) {
@@ -71,7 +51,7 @@ absl::StatusOr<DecoderSpec> ApertusSpec(const Json& json) {
   defaults.norm_epsilon = 1e-5;
   INLAY_ASSIGN_OR_RETURN(const std::string activation,
                          JsonString(json, "hidden_act", "xielu"));
-  INLAY_ASSIGN_OR_RETURN(Json usual, WithPublishedRope(json));
+  INLAY_ASSIGN_OR_RETURN(Json usual, WithLlama3Rope(json, 8.0));
   if (activation == "xielu") usual["hidden_act"] = "silu";
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadDecoderConfig(usual, defaults));

@@ -100,6 +100,7 @@ class WrittenGguf : public GgufGoldenModel {
     if (auto factors = Llama3Factors(config)) {
       tensors.push_back(*std::move(factors));
     }
+    if (name == "phimoe") AddLongRope(config, &tensors);
     if (name == "glm4moe") {
       const std::string last = std::to_string(number("num_hidden_layers"));
       tensors.push_back({"blk." + last + ".nextn.eh_proj.weight",
@@ -411,6 +412,22 @@ class WrittenGguf : public GgufGoldenModel {
     return tensor;
   }
 
+  // The factors of short and of long sequences.
+  static void AddLongRope(const Json& config,
+                          std::vector<GgufTensorData>* tensors) {
+    for (const char* length : {"short", "long"}) {
+      GgufTensorData& tensor = tensors->emplace_back();
+      tensor.name = std::string("rope_factors_") + length + ".weight";
+      for (const Json& factor :
+           config["rope_scaling"][std::string(length) + "_factor"]) {
+        const auto value = factor.get<float>();
+        tensor.bytes.append(reinterpret_cast<const char*>(&value),
+                            sizeof(value));
+        tensor.shape = {static_cast<int64_t>(tensor.bytes.size() / 4)};
+      }
+    }
+  }
+
   void SetScaling(const Json& config, const std::string& arch,
                   GgufWriter* writer, std::vector<absl::Status>* all) {
     if (!config.contains("rope_scaling")) return;
@@ -421,6 +438,10 @@ class WrittenGguf : public GgufGoldenModel {
                                  : scaling["type"].get<std::string>();
     // Of llama3 the file has factors alone.
     if (type == "llama3") return;
+    if (arch == "phimoe") {  // factors in tensors
+      all->push_back(writer->SetF32(arch + ".rope.scaling.attn_factor",
+                                    scaling["short_mscale"].get<float>()));
+    }
     if (scaling.contains("attention_factor")) {
       all->push_back(writer->SetF32(arch + ".rope.scaling.yarn_attn_factor",
                                     scaling["attention_factor"].get<float>()));
@@ -433,8 +454,9 @@ class WrittenGguf : public GgufGoldenModel {
       all->push_back(writer->SetF32(arch + to, scaling[from].get<float>()));
     }
     all->push_back(writer->SetString(arch + ".rope.scaling.type", type));
-    all->push_back(writer->SetF32(arch + ".rope.scaling.factor",
-                                  scaling["factor"].get<float>()));
+    if (scaling.contains("factor"))
+      all->push_back(writer->SetF32(arch + ".rope.scaling.factor",
+                                    scaling["factor"].get<float>()));
     if (scaling.contains("original_max_position_embeddings")) {
       all->push_back(writer->SetU32(
           arch + ".rope.scaling.original_context_length",

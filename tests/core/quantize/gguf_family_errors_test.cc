@@ -47,6 +47,11 @@ constexpr Wrong kWrong[] = {
     {"apertus", "xielu.beta", R"({"xielu": {"alpha_p": [1, 1],
         "alpha_n": [1, 1]}})",
      kBad},
+    {"phimoe", "router_jitter_noise", R"({"router_jitter_noise": 0.1})"},
+    {"phimoe", "long_mscale", R"({"rope_scaling": {"type": "longrope",
+        "short_factor": [1, 1, 1, 1, 1, 1, 1, 1],
+        "long_factor": [1, 1, 1, 1, 1, 1, 1, 1],
+        "short_mscale": 1.2, "long_mscale": 1.3}})"},
     {"jais2", "hidden_act", R"({"hidden_act": "silu"})"},
     {"dbrx", "moe_normalize_expert_weights",
      R"({"ffn_config": {"moe_normalize_expert_weights": null}})"},
@@ -152,6 +157,7 @@ ModelFiles Sayable(const std::string& model) {
   if (model == "llama4_text") {
     files.config.update(*ParseJson(kPublishedLlama4, model));
   }
+  if (model == "phimoe") files.config["router_jitter_noise"] = 0.01;
   if (model == "qwen2_moe") files.config["mlp_only_layers"] = Json::array();
   return files;
 }
