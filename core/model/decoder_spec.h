@@ -101,6 +101,8 @@ struct AttentionSpec {
   // The first of qkv gives each head's query and a gate beside it, whose
   // sigmoid multiplies what the head gives; needs separate q, k and v.
   bool gated = false;
+  // Of gated: the gate is a layer of its own, the second of qkv.
+  bool gate_apart = false;
   float context_scale = 1.0f;  // of what attention gives
   // Tensor [num_heads] of logits that take part in the softmax and stand for no
   // key (gpt-oss); "": none.
