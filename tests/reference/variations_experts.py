@@ -24,6 +24,12 @@ FAMILIES = {
     ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"routed_scaling_factor": 2.5}), ({}, {"n_group": 4, "topk_group": 2}),
                  ({}, {"first_k_dense_replace": 1}), *ROPE_EDITS]},
     # Of a pad token transformers 5.24 loses the embedding, which may be the head, too.
+    "afmoe": {"base": {**EXPERTS, "num_experts": 6, "moe_intermediate_size": 20, "num_hidden_layers": 4, "num_dense_layers": 1, "sliding_window": 8,
+                       "num_shared_experts": 1}, "cases": [
+        *HEADS, {"attention_bias": True}, {"num_shared_experts": 2}, {"num_dense_layers": 0}, {"num_dense_layers": 4}, {"global_attn_every_n_layers": 2},
+        {"layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]}, {"mup_enabled": True},
+    ], "edits": [*ACTIVATIONS, ({}, {"route_scale": 2.5}), ({}, {"norm_topk_prob": False}), ({}, {"layer_types": "(removed)"}), ({}, {"sliding_window": 3}),
+                 *ROPE_EDITS]},
     "youtu": {"base": {**LATENT, "pad_token_id": None}, "cases": [
         {"tie_word_embeddings": False}, {"attention_bias": True}, {"q_lora_rank": None}, {"rope_interleave": False}, {"v_head_dim": 16},
     ], "edits": [*ACTIVATIONS, *ROPE_EDITS]},

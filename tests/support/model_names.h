@@ -108,7 +108,9 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "flex_olmo",
                                                 "nanochat",
                                                 "solar_open",
-                                                "youtu"};
+                                                "youtu",
+                                                "afmoe",
+                                                "bamba"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",
@@ -123,7 +125,8 @@ inline constexpr const char* kRecurrentNames[] = {"lfm2",
                                                   "kimi_linear",
                                                   "linear_attn",
                                                   "linear_attn_relu",
-                                                  "lfm2_moe"};
+                                                  "lfm2_moe",
+                                                  "bamba"};
 
 // Those with experts.
 inline constexpr const char* kMixtureNames[] = {"mixtral",
@@ -159,7 +162,8 @@ inline constexpr const char* kMixtureNames[] = {"mixtral",
                                                 "dbrx",
                                                 "phimoe",
                                                 "flex_olmo",
-                                                "solar_open"};
+                                                "solar_open",
+                                                "afmoe"};
 
 }  // namespace inlay
 
