@@ -14,6 +14,7 @@
 #include "core/formats/gguf_linear.h"
 #include "core/formats/gguf_rotary.h"
 #include "core/formats/gguf_sizes.h"
+#include "core/formats/gguf_xielu.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -271,6 +272,16 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (is_starcoder || keys.arch() == "cohere2" || keys.arch() == "command-r") {
     INLAY_RETURN_IF_ERROR(ReadLayerNorms(keys, config));
   }
+  if (keys.arch() == "apertus") {
+    INLAY_RETURN_IF_ERROR(ReadGgufXielu(files.header(), sizes.layers, config));
+    // Without a scaling config.json would mean the family's.
+    Json& scaling = (*config)["rope_scaling"];
+    if (!scaling.is_object()) scaling = Json{{"rope_type", "default"}};
+  }
+  if (keys.arch() == "phimoe") {
+    (*config)["sliding_window"] = window.has_value() ? Json(*window) : Json();
+    (*config)["lm_head_bias"] = files.FindTensor("output.bias") != nullptr;
+  }
   // No file says where dots1 has windows.
   if (keys.arch() == "dots1") (*config)["sliding_window"] = Json();
   const bool is_exaone = keys.arch().starts_with("exaone");
@@ -306,7 +317,8 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (is_starcoder || keys.arch().starts_with("ernie4_5")) {
     (*config)["use_bias"] = has_query_bias;
   }
-  const bool is_plain = keys.arch() == "arcee" || is_nemotron || is_jais;
+  const bool is_plain = keys.arch() == "arcee" || keys.arch() == "apertus" ||
+                        is_nemotron || is_jais;
   (*config)["mlp_bias"] =
       has(is_plain ? "blk.0.ffn_up.bias" : "blk.0.ffn_gate.bias");
   return absl::OkStatus();

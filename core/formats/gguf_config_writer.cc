@@ -15,6 +15,7 @@
 #include "core/formats/gguf_linear_writer.h"
 #include "core/formats/gguf_rope_writer.h"
 #include "core/formats/gguf_sizes.h"
+#include "core/formats/gguf_xielu.h"
 #include "core/formats/ntk_alpha.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
@@ -89,6 +90,7 @@ class ConfigWriter {
                      arch_.name == "phi3" || arch_.name == "gptneox" ||
                      arch_.name == "olmoe" || arch_.name == "granitemoe" ||
                      arch_.name == "command-r" || arch_.name == "jais2" ||
+                     arch_.name == "apertus" ||
                      arch_.name.starts_with("hunyuan");
     return all ? tensors_.heads.query : 0;
   }
@@ -129,6 +131,7 @@ class ConfigWriter {
                         defaults_.partial};
     shape.truncates = arch_.name != "gpt-oss";
     shape.keeps_magnitude = arch_.name == "mistral3";
+    shape.has_mscales = arch_.name == "phimoe";
     if (arch_.name == "minimax-m2") {
       INLAY_ASSIGN_OR_RETURN(const int64_t rotary,
                              keys_.Size("rotary_dim", head_dim_));
@@ -242,6 +245,13 @@ class ConfigWriter {
         arch_.name == "jais2") {
       return keys_.CheckActivation("hidden_act", {"relu2"});
     }
+    if (arch_.name == "apertus") {
+      INLAY_RETURN_IF_ERROR(keys_.Expect("hidden_act", "xielu"));
+      if (!keys_.Has("rope_parameters") && !keys_.Has("rope_scaling")) {
+        return keys_.Size("rope_parameters").status();
+      }
+      return SetGgufXielu(config_, &keys_.writer());
+    }
     if (arch_.name == "phi2") {
       INLAY_RETURN_IF_ERROR(keys_.Expect("qk_layernorm", false));
       return keys_.CheckActivation("hidden_act",
@@ -269,6 +279,10 @@ class ConfigWriter {
     if (arch_.name == "dots1") return keys_.Expect("sliding_window", Json());
     if (arch_.name == "command-r") {
       return keys_.CopyNumber("logit_scale", "logit_scale", 0.0625);
+    }
+    if (arch_.name == "phimoe") {
+      INLAY_RETURN_IF_ERROR(keys_.Expect("router_jitter_noise", 0.01));
+      return WriteWindow(0);
     }
     if (arch_.name == "stablelm") {
       INLAY_ASSIGN_OR_RETURN(const bool parallel,

@@ -36,6 +36,7 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"ernie4_5-moe", "moe_intermediate_size", true},
     {"exaone-moe", "moe_intermediate_size", false},
     {"dbrx", "intermediate_size", true},
+    {"phimoe", "intermediate_size", false},
     {"mistral4", "moe_intermediate_size", false},
     {"hunyuan-moe", "moe_intermediate_size", true},
 };

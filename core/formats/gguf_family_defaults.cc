@@ -49,6 +49,8 @@ constexpr GgufFamilyDefaults kFamilyDefaults[] = {
     {"hunyuan_v1_moe", 0, 1e4, 1.0, 1e-5},
     {"exaone", 0, 5e5, 1.0, 1e-5},
     {"jais2", 0, 1e4, 1.0, 1e-5},
+    {"apertus", 0, 1.2e7, 1.0, 1e-5},
+    {"phimoe", 0, 1e6, 1.0, 1e-5},
 };
 
 }  // namespace

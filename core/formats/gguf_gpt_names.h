@@ -1,5 +1,6 @@
 // The tables of gguf_arch.cc for the plain decoders that came before Llama's
-// names. Source: llama.cpp's converter (tensor_mapping.py, conversion/*.py).
+// names, and for what gguf_names.h has no room for. Source: llama.cpp's
+// converter (tensor_mapping.py, conversion/*.py).
 #ifndef INLAY_CORE_FORMATS_GGUF_GPT_NAMES_H_
 #define INLAY_CORE_FORMATS_GGUF_GPT_NAMES_H_
 
@@ -116,6 +117,23 @@ inline constexpr GgufName kExaone[] = {
     {"blk.#.ffn_gate", "transformer.h.#.mlp.c_fc_0"},
     {"blk.#.ffn_up", "transformer.h.#.mlp.c_fc_1"},
     {"blk.#.ffn_down", "transformer.h.#.mlp.c_proj"},
+};
+
+// Phi-3.5-MoE.
+inline constexpr GgufName kPhimoe[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.block_sparse_moe.gate"},
+    {"blk.#.ffn_gate_exps", "model.layers.#.block_sparse_moe.experts.w1"},
+    {"blk.#.ffn_up_exps", "model.layers.#.block_sparse_moe.experts.w3"},
+    {"blk.#.ffn_down_exps", "model.layers.#.block_sparse_moe.experts.w2"},
 };
 
 }  // namespace inlay::gguf_names

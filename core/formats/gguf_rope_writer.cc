@@ -222,8 +222,23 @@ class RopeWriter {
       INLAY_ASSIGN_OR_RETURN(attention, Number(scaling_, "attention_factor",
                                                attention, 0.0, kMaxFactor));
     }
+    if (shape_.has_mscales) {
+      INLAY_ASSIGN_OR_RETURN(attention, Number(scaling_, "short_mscale",
+                                               attention, 0.0, kMaxFactor));
+      INLAY_RETURN_IF_ERROR(CheckLongScale(attention));
+    }
     INLAY_RETURN_IF_ERROR(Set("scaling.attn_factor", attention));
     return WriteType("longrope");
+  }
+
+  absl::Status CheckLongScale(double expected) {
+    INLAY_ASSIGN_OR_RETURN(
+        const double scale,
+        Number(scaling_, "long_mscale", expected, 0.0, kMaxFactor));
+    if (scale == expected) return absl::OkStatus();
+    return absl::UnimplementedError(FormattedString(
+        "config.json: long_mscale is %g, allowed in GGUF: short_mscale's %g",
+        scale, expected));
   }
 
   const Json& config_;

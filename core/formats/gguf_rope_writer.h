@@ -20,6 +20,8 @@ struct GgufRopeShape {
   bool is_latent = false;
   // Ministral 3's: mscale is mscale_all_dim, and stored as it is.
   bool keeps_magnitude = false;
+  // Phi-3.5-MoE's LongRoPE: short_mscale and long_mscale, which are one here.
+  bool has_mscales = false;
   // What yarn's truncate must be: no key says it.
   bool truncates = true;
 };

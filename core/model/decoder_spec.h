@@ -15,6 +15,7 @@
 
 #include "core/model/rope_scaling.h"
 #include "kernels/activation/activation.h"
+#include "kernels/activation/xielu.h"
 #include "kernels/columns/columns.h"
 #include "kernels/gated_norm/gated_norm.h"
 #include "kernels/linear_attention/linear_attention.h"
@@ -100,6 +101,8 @@ struct AttentionSpec {
   // The first of qkv gives each head's query and a gate beside it, whose
   // sigmoid multiplies what the head gives; needs separate q, k and v.
   bool gated = false;
+  // Of gated: the gate is a layer of its own, the second of qkv.
+  bool gate_apart = false;
   float context_scale = 1.0f;  // of what attention gives
   // Tensor [num_heads] of logits that take part in the softmax and stand for no
   // key (gpt-oss); "": none.
@@ -214,9 +217,19 @@ struct CompressedAttentionSpec {
   std::optional<CompressedIndexSpec> index;
 };
 
+// xIELU's numbers as files have them: what softplus makes alpha_p of, and what
+// alpha_n is besides beta.
+struct XieluSpec {
+  // Tensors NAME.alpha_p, .alpha_n, .beta and .eps, of one element; "": the
+  // numbers below.
+  std::string name;
+  XieluNumbers stored;
+};
+
 struct MlpSpec {
   int64_t width = 0;
   Activation activation = Activation::kSilu;
+  std::optional<XieluSpec> xielu;  // instead of it; not gated
   bool gated = false;
   float limit = 0.0f;        // ActivationDesc::limit
   float gate_scale = 1.0f;   // of the gate before the activation

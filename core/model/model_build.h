@@ -62,6 +62,7 @@ inline constexpr std::string_view kOpNames[] = {
     "rounding",
     "short_conv",
     "state_gates",
+    "xielu",
 };
 
 // An op with its kernel chosen.

@@ -42,11 +42,12 @@ absl::Status CheckMatrixDType(const std::string& name, DType dtype, int64_t k) {
 }
 
 // Whether a vector [wanted] lies there, with dimensions of 1 around it (Kimi's
-// A_log).
+// A_log), or one number without any (Apertus's beta).
 bool IsVector(absl::Span<const int64_t> stored,
               absl::Span<const int64_t> wanted) {
-  return wanted.size() == 1 &&
-         std::count(stored.begin(), stored.end(), int64_t{1}) + 1 ==
+  if (wanted.size() != 1) return false;
+  if (stored.empty()) return wanted[0] == 1;
+  return std::count(stored.begin(), stored.end(), int64_t{1}) + 1 ==
              static_cast<int64_t>(stored.size()) &&
          std::find(stored.begin(), stored.end(), wanted[0]) != stored.end();
 }

@@ -8,6 +8,7 @@
 #include "core/formats/gguf_config_writer.h"
 #include "core/formats/gguf_tokenizer_writer.h"
 #include "core/formats/gguf_writer.h"
+#include "core/formats/gguf_xielu.h"
 #include "core/json/json.h"
 #include "core/quantize/checkpoint.h"
 #include "core/quantize/file_tensors.h"
@@ -194,7 +195,9 @@ absl::StatusOr<QuantizeReport> QuantizeModel(const ModelFiles& files,
   for (const std::string& text : options.tensor_types) {
     INLAY_ASSIGN_OR_RETURN(overrides.emplace_back(), ParseTensorOverride(text));
   }
-  return GgufQuantizer(files, options, type, overrides).Run(path);
+  ModelFiles whole = files;
+  INLAY_ASSIGN_OR_RETURN(whole.config, WithXielu(files));
+  return GgufQuantizer(whole, options, type, overrides).Run(path);
 }
 
 absl::StatusOr<QuantizeReport> QuantizePath(const std::string& model,

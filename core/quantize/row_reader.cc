@@ -44,7 +44,7 @@ absl::StatusOr<std::pair<int64_t, int64_t>> MatrixShape(const WeightInfo& info,
     elements *= size;
     longest = std::max(longest, size);
   }
-  if (!shape.empty() && elements == longest) {
+  if (elements == longest) {
     return std::pair{elements, int64_t{1}};
   }
   return absl::UnimplementedError(

@@ -107,7 +107,8 @@ const char* ExpertsRefuse(const LinearChainDesc& desc) {
     return "takes 32 groups of experts at most, of softmax scores by the best";
   }
   const bool is_plain = !routing.scales_experts && !routing.hashed &&
-                        routing.score != RoutingScore::kSqrtSoftplus;
+                        routing.score != RoutingScore::kSqrtSoftplus &&
+                        routing.score != RoutingScore::kSparseMixer;
   return is_plain ? nullptr : "chooses experts by their scores alone";
 }
 

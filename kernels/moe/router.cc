@@ -30,6 +30,7 @@ const char* Sm90Refuses(const MoeRouterDesc& desc, const DeviceInfo& device) {
     return "numbers of experts are out of range";
   }
   if (routing.hashed) return "experts are chosen by a table";
+  if (routing.score == RoutingScore::kSparseMixer) return "SparseMixer";
   // Logits stand for their scores, of which the largest does.
   if (routing.top_groups < routing.num_groups &&
       (routing.num_groups > kMostRouterGroups ||

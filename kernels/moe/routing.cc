@@ -45,6 +45,14 @@ absl::Status ValidateRouting(const RoutingDesc& desc) {
                         "size",
                         kOp, desc.num_experts, desc.num_groups));
   }
+  if (desc.score == RoutingScore::kSparseMixer &&
+      (desc.num_groups != 1 || desc.hashed || desc.scales_experts ||
+       desc.normalised || !(desc.threshold >= 0.0f))) {
+    return absl::InvalidArgumentError(
+        FormattedString("%s: SparseMixer takes a threshold of at least 0, and "
+                        "no groups, tables, scales or sums of 1",
+                        kOp));
+  }
   INLAY_RETURN_IF_ERROR(
       CheckRange(kOp, "top_groups", desc.top_groups, 1, desc.num_groups));
   const int group_size = desc.num_experts / desc.num_groups;

@@ -177,11 +177,59 @@ __device__ void Score(const RoutingDesc& desc, const float (&logits)[kPerLane],
   for (int i = 0; i < kPerLane; ++i) scores[i] /= sum;
 }
 
+// RoutingScore::kSparseMixer, a warp's token. NaN is near.
+template <int kPerLane>
+__device__ void MixToken(const RoutingDesc& desc, const RoutingParams& params,
+                         int64_t token, const float (&logits)[kPerLane]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  uint64_t keys[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int e = lane + 32 * i;
+    keys[i] = e < desc.num_experts ? KeyOf(logits[i], e) : 0;
+  }
+  Chooser chooser(keys, 0);
+#pragma unroll 1
+  for (int r = 0; r < desc.top_k; ++r) {
+    const Taken taken = chooser.taken();
+    const int expert = chooser.TakeBest();
+    float best = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      if (i == expert / 32) best = logits[i];
+    }
+    best = __shfl_sync(kAll, best, expert % 32);
+    double sum = 0.0;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const float x = logits[i];
+      const bool is_far =
+          __fdiv_rn(best - x, fabsf(x) > best ? fabsf(x) : best) >
+          desc.threshold;
+      const bool is_left =
+          lane + 32 * i < desc.num_experts && (taken >> i & 1) == 0;
+      if (is_left && !is_far) sum += exp(double{x} - best);
+    }
+    sum = WarpSum(sum);
+    if (lane == 0) {
+      params.experts[token * desc.top_k + r] = expert;
+      params.weights[token * desc.top_k + r] =
+          static_cast<float>(desc.scale / sum);
+    }
+  }
+  // Others read what the first wrote.
+  __syncwarp();
+}
+
 // A warp's token.
 template <int kPerLane>
 __device__ void RouteToken(const RoutingDesc& desc, const RoutingParams& params,
                            int64_t token, const float (&logits)[kPerLane],
                            const TokenScores& own) {
+  if (desc.score == RoutingScore::kSparseMixer) {
+    MixToken(desc, params, token, logits);
+    return;
+  }
   const int lane = static_cast<int>(threadIdx.x) % 32;
   double scores[kPerLane];
   Score(desc, logits, scores);

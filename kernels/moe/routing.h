@@ -4,7 +4,7 @@
 // Sources: Shazeer et al., arXiv:1701.06538 (top-k of a softmax); DeepSeek-V2,
 // arXiv:2405.04434 (groups of experts); DeepSeek-V3, arXiv:2412.19437 (sigmoid
 // scores, correction of the choice); Roller et al., arXiv:2106.04426 (hash
-// layers: the token's id chooses).
+// layers: the token's id chooses); GRIN, arXiv:2409.12136 (SparseMixer).
 #ifndef INLAY_KERNELS_MOE_ROUTING_H_
 #define INLAY_KERNELS_MOE_ROUTING_H_
 
@@ -18,8 +18,17 @@ namespace inlay {
 inline constexpr int kMaxExperts = 1024;
 inline constexpr int kMaxExpertsPerToken = 64;
 
-// kSqrtSoftplus: sqrt(log(1 + e^x)) (DeepSeek-V4).
-enum class RoutingScore : uint8_t { kSoftmax, kSigmoid, kSqrtSoftplus };
+// kSqrtSoftplus: sqrt(log(1 + e^x)) (DeepSeek-V4). kSparseMixer (Phi-3.5-MoE):
+// experts are chosen by their logits one after another, and each weighs what it
+// has of the softmax over those that are left, without those far behind it:
+// where (its logit - x) / max(|x|, its logit) > RoutingDesc::threshold, in
+// float32.
+enum class RoutingScore : uint8_t {
+  kSoftmax,
+  kSigmoid,
+  kSqrtSoftplus,
+  kSparseMixer
+};
 
 // What a group of experts is judged by: its best score, or its two best added.
 enum class GroupScore : uint8_t { kMax, kTopTwo };
@@ -42,6 +51,9 @@ struct RoutingDesc {
   // The token's row of RoutingParams::table is its experts, in the table's
   // order; scores weigh them, and choose nothing.
   bool hashed = false;
+  // Of kSparseMixer, which has no groups, no correction, no table and no scales
+  // of experts, and whose weights are not normalised.
+  float threshold = 0.0f;
 
   bool operator==(const RoutingDesc&) const = default;
 };

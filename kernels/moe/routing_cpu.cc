@@ -80,12 +80,40 @@ void Score(const RoutingDesc& desc, const float* logits, double* scores) {
   for (int e = 0; e < desc.num_experts; ++e) scores[e] /= sum;
 }
 
+// NaN is near: it shows in the weights.
+bool IsNear(float x, float best, float threshold) {
+  return !((best - x) / std::max(std::fabs(x), best) > threshold);
+}
+
+// RoutingScore::kSparseMixer.
+void Mix(const RoutingDesc& desc, const float* logits, int32_t* experts,
+         float* weights) {
+  bool taken[kMaxExperts] = {};
+  for (int r = 0; r < desc.top_k; ++r) {
+    const int best = Best(logits, taken, desc.num_experts);
+    double sum = 0.0;
+    for (int e = 0; e < desc.num_experts; ++e) {
+      if (taken[e] || !IsNear(logits[e], logits[best], desc.threshold)) {
+        continue;
+      }
+      sum += std::exp(double{logits[e]} - logits[best]);
+    }
+    taken[best] = true;
+    experts[r] = best;
+    weights[r] = static_cast<float>(desc.scale / sum);
+  }
+}
+
 void Route(const RoutingDesc& desc, const RoutingParams& params,
            int64_t token) {
   const auto* logits = params.logits.row<float>(token);
   const float* correction = params.correction;
   int32_t* experts = params.experts + token * desc.top_k;
   float* weights = params.weights + token * desc.top_k;
+  if (desc.score == RoutingScore::kSparseMixer) {
+    Mix(desc, logits, experts, weights);
+    return;
+  }
   double scores[kMaxExperts];
   float choice[kMaxExperts];
   bool taken[kMaxExperts] = {};

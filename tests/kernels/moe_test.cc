@@ -40,6 +40,8 @@ std::vector<double> Scores(const RoutingDesc& desc, const TestMatrix& logits,
       case RoutingScore::kSqrtSoftplus:
         scores.push_back(std::sqrt(std::log(1.0 + std::exp(logit))));
         break;
+      case RoutingScore::kSparseMixer:  // sparse_mixer_test.cc
+        break;
     }
     sum += scores.back();
   }

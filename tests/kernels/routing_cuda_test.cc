@@ -88,6 +88,33 @@ TEST(MoeCudaTest, RoutesAsTheCpuDoes) {
   }
 }
 
+TEST(MoeCudaTest, MixesAsTheCpuDoes) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  for (const RoutingDesc& desc : kMixings) {
+    for (const int64_t tokens : {1, 2, 5, 32, 300}) {
+      SCOPED_TRACE(::testing::Message()
+                   << desc.num_experts << " experts, tokens " << tokens);
+      std::mt19937 rng(static_cast<unsigned>(desc.num_experts + tokens));
+      TestMatrix logits(DType::kF32, tokens, desc.num_experts, 3);
+      logits.Randomize(rng, 0.5f);
+      logits.Set(0, 3, logits(0, 1));
+      for (int e = 0; tokens > 2 && e < desc.num_experts; ++e) {
+        logits.Set(1, e, -1.0f - 0.1f * static_cast<float>(e % 8));
+        logits.Set(2, e, 0.0f);
+      }
+      if (tokens > 3) {
+        logits.Set(3, 0, std::numeric_limits<float>::quiet_NaN());
+        logits.Set(4, 1, -std::numeric_limits<float>::infinity());
+      }
+      CudaTestMatrix device_logits(logits);
+      RoutingParams params;
+      params.logits = device_logits.view();
+      ExpectRoutes(cuda, desc, params, RouteOnCpu(desc, logits, nullptr));
+    }
+  }
+}
+
 // The table chooses, scores weigh.
 TEST(MoeCudaTest, RoutesByTokenAsTheCpuDoes) {
   INLAY_REQUIRE_CUDA();

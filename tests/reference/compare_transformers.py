@@ -107,9 +107,10 @@ def wanted(folder, ids, dtype=torch.float32):
 
 def rename(model_type, folder):
     """What transformers writes otherwise than published files have it."""
-    if model_type == "exaone":
+    classes = {"exaone": "ExaoneForCausalLM", "internlm3": "InternLM3ForCausalLM"}
+    if model_type in classes:
         path = pathlib.Path(folder) / "config.json"
-        path.write_text(path.read_text().replace("LlamaForCausalLM", "ExaoneForCausalLM"))
+        path.write_text(path.read_text().replace("LlamaForCausalLM", classes[model_type]))
     if model_type not in ("deepseek_v4", "kimi_linear"):
         return
     path = pathlib.Path(folder) / "model.safetensors"

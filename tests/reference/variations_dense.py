@@ -115,6 +115,23 @@ FAMILIES = {
                      "d_model": 64, "n_layers": 2, "n_heads": 4, "max_seq_len": 128}, "cases": [
         {"n_heads": 2}, {"d_model": 48, "n_heads": 3}, {"layer_norm_epsilon": 0.1}, {"tie_word_embeddings": False}, {"attn_config": {"softmax_scale": 0.5}},
         {"attn_config": {"clip_qkv": 2.0}}, {"attn_config": {"qk_ln": True}}, {"attn_config": {"alibi": False}}, {"no_bias": False}]},
+    "apertus": {"old_ropes": {}, "cases": [
+        {"head_dim": 16}, {"attention_bias": True}, {"hidden_act": "gelu"}, {"hidden_act": "silu"}, {"tie_word_embeddings": True}, {"rms_norm_eps": 0.1},
+        *HEADS, *ROPES]},
+    "glm": {"base": {"head_dim": 16}, "old_ropes": {"partial_rotary_factor": 0.5}, "cases": [
+        {"head_dim": 24}, {"attention_bias": False}, {"partial_rotary_factor": 1.0}, rope(theta=1000.0, partial_rotary_factor=0.25), {"hidden_act": "gelu"},
+        {"tie_word_embeddings": True}, *HEADS]},
+    "cwm": {"base": {"head_dim": 16, "sliding_window": 8, "num_hidden_layers": 5}, "old_ropes": {}, "cases": [
+        {"layer_types": FULL_FIRST, "num_hidden_layers": 3}, {"mlp_bias": True}, {"sliding_window": 3}, {"tie_word_embeddings": True}, {"hidden_act": "gelu"},
+        *HEADS, *ROPES]},
+    "internlm3": {"base": {"head_dim": 16}, "old_ropes": {}, "cases": [
+        {"attention_bias": True, "mlp_bias": True}, {"head_dim": 20}, {"tie_word_embeddings": True}, {"hidden_act": "gelu"}, *HEADS, *ROPES]},
+    "hyperclovax": {"old_ropes": {}, "cases": [
+        {"embedding_multiplier": 3.0, "logits_scaling": 2.5, "residual_multiplier": 0.3, "attention_multiplier": 0.4}, {"use_post_norm": False},
+        {"attention_bias": True}, {"mlp_bias": True}, {"head_dim": 16}, {"tie_word_embeddings": True}, *HEADS, *ROPES]},
+    "nanochat": {"old_ropes": {}, "cases": [
+        {"attention_bias": True}, {"final_logit_softcapping": None}, {"final_logit_softcapping": 2.0}, {"hidden_act": "gelu"}, {"tie_word_embeddings": True},
+        {"rms_norm_eps": 0.1}, *HEADS, *ROPES]},
     "seed_oss": {"base": {"head_dim": 16}, "old_ropes": {}, "cases": [
         {"attention_bias": False}, {"attention_out_bias": True}, {"mlp_bias": True}, {"hidden_act": "gelu"}, {"tie_word_embeddings": True},
         {"pretraining_tp": 2}, *HEADS, *ROPES]},

@@ -16,6 +16,23 @@ FAMILIES = {
     "olmoe": {"base": {**EXPERTS, "num_experts": 6}, "cases": [
         *HEADS, {"attention_bias": True}, {"norm_topk_prob": True}, {"clip_qkv": 1.0},
     ], "edits": [*ACTIVATIONS, ({}, {"num_experts": "(removed)", "num_local_experts": 6}), *ROPE_EDITS]},
+    "flex_olmo": {"base": {**EXPERTS, "num_experts": 6}, "cases": [*HEADS, {"attention_bias": True}, {"norm_topk_prob": True}],
+                  "edits": [*ACTIVATIONS, ({}, {"num_experts": "(removed)", "num_local_experts": 6}), *ROPE_EDITS]},
+    "solar_open": {"base": {**EXPERTS, "intermediate_size": "(removed)", "n_routed_experts": 8, "moe_intermediate_size": 20, "n_shared_experts": 1, "n_group": 2,
+                            "topk_group": 1}, "cases": [
+        *HEADS, {"attention_bias": True}, {"n_shared_experts": 2}, {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}},
+    ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"routed_scaling_factor": 2.5}), ({}, {"n_group": 4, "topk_group": 2}),
+                 ({}, {"first_k_dense_replace": 1}), *ROPE_EDITS]},
+    # Of a pad token transformers 5.24 loses the embedding, which may be the head, too.
+    "afmoe": {"base": {**EXPERTS, "num_experts": 6, "moe_intermediate_size": 20, "num_hidden_layers": 4, "num_dense_layers": 1, "sliding_window": 8,
+                       "num_shared_experts": 1}, "cases": [
+        *HEADS, {"attention_bias": True}, {"num_shared_experts": 2}, {"num_dense_layers": 0}, {"num_dense_layers": 4}, {"global_attn_every_n_layers": 2},
+        {"layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]}, {"mup_enabled": True},
+    ], "edits": [*ACTIVATIONS, ({}, {"route_scale": 2.5}), ({}, {"norm_topk_prob": False}), ({}, {"layer_types": "(removed)"}), ({}, {"sliding_window": 3}),
+                 *ROPE_EDITS]},
+    "youtu": {"base": {**LATENT, "pad_token_id": None}, "cases": [
+        {"tie_word_embeddings": False}, {"attention_bias": True}, {"q_lora_rank": None}, {"rope_interleave": False}, {"v_head_dim": 16},
+    ], "edits": [*ACTIVATIONS, *ROPE_EDITS]},
     "granitemoe": {"base": {**EXPERTS, "num_local_experts": 6}, "cases": [*HEADS, {"attention_bias": True}, GRANITE],
                    "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), *ROPE_EDITS]},
     "granitemoeshared": {"base": {**EXPERTS, "num_local_experts": 6, "shared_intermediate_size": 20}, "cases": [

@@ -41,6 +41,32 @@ FAMILIES = {
         ({}, {"num_experts": 6, "num_local_experts": "(removed)"}), ({}, {"norm_topk_prob": False}), ({}, {"partial_rotary_factor": 0.5}),
         *(({}, rope) for rope in ROPES),
     ]},
+    # Beyond the original length transformers 5.24 keeps the short factors, which published code does not.
+    "phimoe": {"base": {
+        "hidden_size": 32, "num_hidden_layers": 2, "max_position_embeddings": 64, "num_experts_per_tok": 2, "num_local_experts": 6,
+        "intermediate_size": 24, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},
+    }, "cases": [
+        {"num_key_value_heads": 1}, {"num_key_value_heads": 4}, {"tie_word_embeddings": True}, {"attention_bias": True}, {"lm_head_bias": True},
+        {"router_jitter_noise": 0.4, "attention_bias": True, "lm_head_bias": True}, {"num_local_experts": 3}, {"num_local_experts": 2},
+        {"rope_parameters": {"rope_type": "longrope", "rope_theta": 5000.0, "short_factor": [1.0, 1.2, 1.4, 1.6], "long_factor": [2.0, 3.0, 4.0, 5.0],
+                             "short_mscale": 1.3, "long_mscale": 1.3, "original_max_position_embeddings": 48}},
+    ], "edits": [
+        ({}, {"rms_norm_eps": 0.3}), ({}, {"hidden_act": "gelu"}), ({}, {"hidden_act": "relu"}), ({}, {"sliding_window": 8}),
+        ({}, {"num_experts_per_tok": 1}), ({}, {"num_experts_per_tok": 3}), ({}, {"router_jitter_noise": 0.0}), ({}, {"router_jitter_noise": 0.2}),
+        ({}, {"router_jitter_noise": 2.0}), ({}, {"input_jitter_noise": 0.3}), ({}, {"norm_topk_prob": True}),
+        *(({}, rope) for rope in ROPES),
+    ]},
+    "bamba": {"base": {
+        "hidden_size": 32, "num_hidden_layers": 3, "max_position_embeddings": 64, "intermediate_size": 24, "attn_layer_indices": [1], "mamba_n_heads": 4,
+        "mamba_d_head": 16, "mamba_d_state": 8, "mamba_chunk_size": 16, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},
+    }, "cases": [
+        {"num_key_value_heads": 1}, {"num_key_value_heads": 4}, {"tie_word_embeddings": True}, {"attention_bias": True}, {"mlp_bias": True},
+        {"mamba_proj_bias": True}, {"mamba_conv_bias": False}, {"mamba_n_groups": 2}, {"attn_layer_indices": None}, {"attn_layer_indices": [0, 1, 2]},
+        {"mamba_d_conv": 3},
+    ], "edits": [
+        ({}, {"rms_norm_eps": 0.3}), ({}, {"hidden_act": "gelu"}), ({}, {"time_step_limit": [0.1, 0.5]}), ({}, {"mamba_d_head": "auto"}),
+        ({}, {"partial_rotary_factor": 0.25}), *(({}, rope) for rope in ROPES),
+    ]},
     "qwen2_moe": {"base": {
         "hidden_size": 32, "head_dim": 8, "num_hidden_layers": 4, "max_position_embeddings": 64, "num_experts_per_tok": 2, "num_experts": 6,
         "moe_intermediate_size": 24, "intermediate_size": 40, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},

@@ -98,7 +98,19 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "helium",
                                                 "jais2",
                                                 "vaultgemma",
-                                                "dbrx"};
+                                                "dbrx",
+                                                "apertus",
+                                                "phimoe",
+                                                "glm",
+                                                "cwm",
+                                                "internlm3",
+                                                "hyperclovax",
+                                                "flex_olmo",
+                                                "nanochat",
+                                                "solar_open",
+                                                "youtu",
+                                                "afmoe",
+                                                "bamba"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",
@@ -113,7 +125,8 @@ inline constexpr const char* kRecurrentNames[] = {"lfm2",
                                                   "kimi_linear",
                                                   "linear_attn",
                                                   "linear_attn_relu",
-                                                  "lfm2_moe"};
+                                                  "lfm2_moe",
+                                                  "bamba"};
 
 // Those with experts.
 inline constexpr const char* kMixtureNames[] = {"mixtral",
@@ -146,7 +159,11 @@ inline constexpr const char* kMixtureNames[] = {"mixtral",
                                                 "dots1",
                                                 "exaone_moe",
                                                 "hunyuan_v1_moe",
-                                                "dbrx"};
+                                                "dbrx",
+                                                "phimoe",
+                                                "flex_olmo",
+                                                "solar_open",
+                                                "afmoe"};
 
 }  // namespace inlay
 

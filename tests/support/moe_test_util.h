@@ -36,6 +36,19 @@ inline constexpr RoutingDesc kRoutings[] = {
     {kMaxExperts, kMaxExpertsPerToken, kSoftmaxScore, true},
 };
 
+// SparseMixer's: Phi-3.5-MoE's, with more chosen, where all are near, and where
+// equal ones alone are.
+inline constexpr RoutingDesc Mixing(int num_experts, int top_k, float scale,
+                                    float threshold) {
+  RoutingDesc desc = {num_experts, top_k, RoutingScore::kSparseMixer};
+  desc.scale = scale;
+  desc.threshold = threshold;
+  return desc;
+}
+inline constexpr RoutingDesc kMixings[] = {
+    Mixing(16, 2, 1.0f, 0.02f), Mixing(100, 5, 2.5f, 0.4f),
+    Mixing(7, 7, 1.0f, 1e30f), Mixing(300, 2, 1.0f, 0.0f)};
+
 // What routing gives, poisoned.
 struct Routed {
   Routed(const RoutingDesc& desc, int64_t tokens)

@@ -2,7 +2,8 @@
 // attention and mixtures of experts. V2 scores experts by softmax and takes the
 // best, of the best groups in the larger model; V3 by sigmoid, with a
 // correction of the choice. Source of names and defaults: transformers'
-// configuration classes.
+// configuration classes. Youtu-LLM (arXiv:2512.24618): latent attention without
+// experts.
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
 #include "core/model/decoder.h"
@@ -74,6 +75,29 @@ absl::StatusOr<std::unique_ptr<Model>> MakeDeepseekV3(const Json& json,
                          ReadDecoderConfig(json, defaults));
   INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
                          ReadDeepseekV3Experts(json, DeepseekV3Defaults()));
+  INLAY_ASSIGN_OR_RETURN(const LatentConfig latent,
+                         ReadLatentConfig(json, config.num_heads));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         DeepseekDecoder(json, config, latent, experts, true));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeYoutu(const Json& json,
+                                                 ModelBuild& build) {
+  DecoderDefaults defaults = DeepseekDecoderDefaults();
+  defaults.vocab_size = 128256;
+  defaults.hidden_size = 2048;
+  defaults.intermediate_size = 6144;
+  defaults.num_heads = 16;
+  defaults.max_positions = 131072;
+  defaults.tie_embeddings = true;
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
+                         ReadDecoderConfig(json, defaults));
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "mlp_bias", false));
+  Json dense = json;
+  dense["first_k_dense_replace"] = config.num_layers;
+  INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
+                         ReadDeepseekV3Experts(dense, DeepseekV3Defaults()));
   INLAY_ASSIGN_OR_RETURN(const LatentConfig latent,
                          ReadLatentConfig(json, config.num_heads));
   INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,

@@ -1,6 +1,6 @@
-// GLM-4-0414 (arXiv:2406.12793 and its published code): norms on both sides of
-// each part, rope that pairs neighbours on a part of each head, fused gate and
-// up.
+// GLM-4 (arXiv:2406.12793) and GLM-4-0414 (its published code): rope that pairs
+// neighbours on a part of each head, fused gate and up; the latter with norms
+// on both sides of each part.
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
@@ -18,7 +18,7 @@ void AddPostNorms(const DecoderConfig& config, const std::string& prefix,
                                 config.norm_epsilon};
 }
 
-absl::StatusOr<DecoderSpec> Glm4Spec(const Json& json) {
+absl::StatusOr<DecoderSpec> Glm4Spec(const Json& json, bool post_norms) {
   DecoderDefaults defaults;
   defaults.vocab_size = 151552;
   defaults.intermediate_size = 13696;
@@ -45,7 +45,7 @@ absl::StatusOr<DecoderSpec> Glm4Spec(const Json& json) {
                   config.hidden_size}};
     LayerSpec layer = LlamaStyleLayer(config, prefix, NormKind::kRms, attention,
                                       std::move(mlp));
-    AddPostNorms(config, prefix, &layer);
+    if (post_norms) AddPostNorms(config, prefix, &layer);
     spec.layers.push_back(std::move(layer));
   }
   return spec;
@@ -55,7 +55,13 @@ absl::StatusOr<DecoderSpec> Glm4Spec(const Json& json) {
 
 absl::StatusOr<std::unique_ptr<Model>> MakeGlm4(const Json& config,
                                                 ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, Glm4Spec(config));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, Glm4Spec(config, true));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeGlm(const Json& config,
+                                               ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, Glm4Spec(config, false));
   return BuildDecoder(spec, build);
 }
 

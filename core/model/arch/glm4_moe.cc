@@ -1,6 +1,8 @@
 // GLM-4.5 and later with experts (arXiv:2508.06471): norms on q and k, rope on
 // a part of each head, experts chosen by sigmoid scores with a correction, as
-// in DeepSeek-V3 (arXiv:2412.19437), and a shared one.
+// in DeepSeek-V3 (arXiv:2412.19437), and a shared one. Solar Open (Upstage,
+// 2025): the same with rope on whole heads, experts in all layers and no norms
+// of q and k.
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
 #include "core/model/arch/llama_style.h"
@@ -22,19 +24,14 @@ DecoderDefaults Glm4MoeDefaults() {
   return defaults;
 }
 
-absl::StatusOr<DecoderSpec> Glm4MoeSpec(const Json& json) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
-                         ReadDecoderConfig(json, Glm4MoeDefaults()));
-  DeepseekDefaults defaults;
-  defaults.moe = {128, 8, 1408, true};
-  INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
-                         ReadDeepseekExperts(json, defaults));
+absl::StatusOr<DecoderSpec> Glm4MoeSpec(const Json& json,
+                                        const DecoderConfig& config,
+                                        const DeepseekExperts& experts,
+                                        bool head_norms,
+                                        const RopeDefaults& rotary) {
   INLAY_ASSIGN_OR_RETURN(const bool bias,
                          JsonBool(json, "attention_bias", false));
-  INLAY_ASSIGN_OR_RETURN(const bool head_norms,
-                         JsonBool(json, "use_qk_norm", false));
-  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
-                         ReadRope(json, config, {.partial = 0.5}));
+  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, rotary));
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
   spec.max_positions = UsablePositions(config.max_positions, rope);
   spec.ropes.push_back(rope);
@@ -56,7 +53,40 @@ absl::StatusOr<DecoderSpec> Glm4MoeSpec(const Json& json) {
 
 absl::StatusOr<std::unique_ptr<Model>> MakeGlm4Moe(const Json& config,
                                                    ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, Glm4MoeSpec(config));
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig sizes,
+                         ReadDecoderConfig(config, Glm4MoeDefaults()));
+  DeepseekDefaults defaults;
+  defaults.moe = {128, 8, 1408, true};
+  INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
+                         ReadDeepseekExperts(config, defaults));
+  INLAY_ASSIGN_OR_RETURN(const bool head_norms,
+                         JsonBool(config, "use_qk_norm", false));
+  INLAY_ASSIGN_OR_RETURN(
+      const DecoderSpec spec,
+      Glm4MoeSpec(config, sizes, experts, head_norms, {.partial = 0.5}));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeSolarOpen(const Json& json,
+                                                     ModelBuild& build) {
+  DecoderDefaults sizes = Glm4MoeDefaults();
+  sizes.vocab_size = 196608;
+  sizes.num_layers = 48;
+  sizes.num_heads = 64;
+  sizes.head_dim = 128;
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
+                         ReadDecoderConfig(json, sizes));
+  // Keys of the family that it is made of, which change nothing here.
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "use_qk_norm", false));
+  Json sparse = json;
+  sparse["first_k_dense_replace"] = 0;
+  DeepseekDefaults defaults;
+  defaults.moe = {128, 8, 1280, true};
+  INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
+                         ReadDeepseekExperts(sparse, defaults));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         Glm4MoeSpec(json, config, experts, false,
+                                     {.theta = 1e6, .partial = 1.0}));
   return BuildDecoder(spec, build);
 }
 

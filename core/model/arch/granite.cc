@@ -1,5 +1,7 @@
 // Granite 3 (IBM, 2024): Llama with four multipliers, of embeddings, attention
 // scores, what each part adds to the residual stream, and logits.
+// HyperCLOVA X SEED Think (arXiv:2506.22403): the same with norms after parts,
+// too, and a multiplier of logits that does not divide.
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
@@ -29,10 +31,9 @@ absl::StatusOr<Multipliers> ReadMultipliers(const Json& json) {
   return out;
 }
 
-absl::StatusOr<DecoderSpec> GraniteSpec(const Json& json) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
-                         ReadDecoderConfig(json, {}));
-  INLAY_ASSIGN_OR_RETURN(const Multipliers multipliers, ReadMultipliers(json));
+absl::StatusOr<DecoderSpec> GraniteSpec(const Json& json,
+                                        const DecoderConfig& config,
+                                        const Multipliers& multipliers) {
   INLAY_ASSIGN_OR_RETURN(const bool attention_bias,
                          JsonBool(json, "attention_bias", false));
   INLAY_ASSIGN_OR_RETURN(const bool mlp_bias,
@@ -62,7 +63,36 @@ absl::StatusOr<DecoderSpec> GraniteSpec(const Json& json) {
 
 absl::StatusOr<std::unique_ptr<Model>> MakeGranite(const Json& config,
                                                    ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, GraniteSpec(config));
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig sizes,
+                         ReadDecoderConfig(config, {}));
+  INLAY_ASSIGN_OR_RETURN(const Multipliers multipliers,
+                         ReadMultipliers(config));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         GraniteSpec(config, sizes, multipliers));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeHyperClovaX(const Json& json,
+                                                       ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
+                         ReadDecoderConfig(json, {}));
+  INLAY_ASSIGN_OR_RETURN(Multipliers multipliers, ReadMultipliers(json));
+  if (JsonFind(json, "attention_multiplier") == nullptr) {
+    multipliers.attention = 1.0 / std::sqrt(double(config.head_dim));
+  }
+  INLAY_ASSIGN_OR_RETURN(const bool post_norms,
+                         JsonBool(json, "use_post_norm", true));
+  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec,
+                         GraniteSpec(json, config, multipliers));
+  spec.logit_scale = static_cast<float>(multipliers.logits);
+  for (int i = 0; post_norms && i < config.num_layers; ++i) {
+    std::vector<BlockSpec>& blocks = spec.layers[static_cast<size_t>(i)].blocks;
+    const std::string prefix = LayerPrefix(i);
+    blocks[0].post_norm = {NormKind::kRms, prefix + "post_norm1",
+                           config.norm_epsilon};
+    blocks[1].post_norm = {NormKind::kRms, prefix + "post_norm2",
+                           config.norm_epsilon};
+  }
   return BuildDecoder(spec, build);
 }
 

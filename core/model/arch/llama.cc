@@ -1,7 +1,8 @@
 // Llama 1 to 3 (arXiv:2302.13971, 2307.09288, 2407.21783), and families that
 // are Llama but for little: Arcee's foundation models (AFM-4.5B) with an MLP of
 // squared ReLUs, no gate; Helium (Kyutai) with rope of neighbours; Jais 2
-// (Inception) with Arcee's MLP, LayerNorms and biases.
+// (Inception) with Arcee's MLP, LayerNorms and biases; InternLM 3 (Shanghai AI
+// Laboratory), whose config.json has other names for biases.
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
@@ -74,6 +75,30 @@ absl::StatusOr<std::unique_ptr<Model>> MakeJais2(const Json& config,
                 .make_mlp = LlamaStylePlainMlp,
                 .biases = true},
                build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeInternLm3(const Json& config,
+                                                     ModelBuild& build) {
+  const Json json = WithUsualNames(
+      config, {{"qkv_bias", "attention_bias"}, {"bias", "mlp_bias"}});
+  INLAY_ASSIGN_OR_RETURN(const bool bias,
+                         JsonBool(json, "attention_bias", false));
+  INLAY_ASSIGN_OR_RETURN(const bool other_bias,
+                         JsonBool(json, "mlp_bias", false));
+  if (bias != other_bias) {
+    return absl::UnimplementedError(
+        "config.json: qkv_bias is another than bias; supported here is one for "
+        "all");
+  }
+  DecoderDefaults defaults;
+  defaults.vocab_size = 128512;
+  defaults.intermediate_size = 10240;
+  defaults.num_layers = 48;
+  defaults.num_kv_heads = 2;
+  defaults.head_dim = UnlessNull(config, "head_dim", 128);
+  defaults.max_positions = 32768;
+  defaults.norm_epsilon = 1e-5;
+  return Build(json, defaults, {}, build);
 }
 
 }  // namespace inlay

@@ -115,6 +115,24 @@ LayerSpec PostNormLayer(const DecoderConfig& config, const std::string& prefix,
   return layer;
 }
 
+absl::StatusOr<Json> WithLlama3Rope(const Json& json, double factor) {
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    if (JsonFind(json, key) != nullptr) return json;
+  }
+  if (json.contains("rope_scaling")) {
+    return absl::UnimplementedError(
+        "config.json: rope_scaling is null; supported here is an object, "
+        "{\"rope_type\": \"default\"} for none");
+  }
+  Json config = json;
+  config["rope_parameters"] = {{"rope_type", "llama3"},
+                               {"factor", factor},
+                               {"original_max_position_embeddings", 8192},
+                               {"low_freq_factor", 1.0},
+                               {"high_freq_factor", 4.0}};
+  return config;
+}
+
 absl::StatusOr<float> ReadClip(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(
       const std::optional<double> clip,

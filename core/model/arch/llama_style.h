@@ -70,6 +70,11 @@ absl::StatusOr<DecoderSpec> LlamaStyleSpec(const Json& json,
                                            const DecoderConfig& config,
                                            const LlamaVariant& variant);
 
+// `json` with the scaling that published files of a family have, Llama 3's by
+// `factor`, where config.json is silent. UNIMPLEMENTED where it says null: that
+// was none once, and is the published one, with its base, in transformers 5.
+absl::StatusOr<Json> WithLlama3Rope(const Json& json, double factor);
+
 // clip_qkv, 0 where it is null or absent (AttentionSpec::clip).
 absl::StatusOr<float> ReadClip(const Json& json);
 

@@ -277,6 +277,10 @@ absl::Status AttentionBlock::Project(const Step& step, const BlockInput& x,
   if (side_by_side_) {
     return qkv_.ForwardSideBySide(step, x, Projected(scratch));
   }
+  if (gate_.is_apart()) {
+    return qkv_.Forward(step, x,
+                        {scratch.q, scratch.gate, scratch.k, scratch.v});
+  }
   // As many as there are layers are used.
   INLAY_RETURN_IF_ERROR(qkv_.Forward(
       step, x,
@@ -419,7 +423,9 @@ absl::Status AttentionBlock::WriteKv(const Step& step,
   Arena arena(step.scratch);
   Scratch scratch = Place(arena, x.hidden.rows());
   // Side by side, queries come with the others.
-  if (!side_by_side_) scratch.q = scratch.q_and_gate = TensorView();
+  if (!side_by_side_) {
+    scratch.q = scratch.q_and_gate = scratch.gate = TensorView();
+  }
   INLAY_RETURN_IF_ERROR(Project(step, x, scratch));
   return Finish(step, KvOf(step), scratch);
 }

@@ -16,7 +16,7 @@ constexpr int64_t kTileBytes = 8 << 20;
 constexpr int64_t kLeastTile = 16;
 
 // A matrix of all heads side by side as a row a token and head.
-TensorView HeadRows(const TensorView& matrix, int64_t heads) {
+TensorView RowsOfHeads(const TensorView& matrix, int64_t heads) {
   TensorView view = matrix;
   view.dims = {matrix.rows() * heads, matrix.cols() / heads};
   view.row_stride_bytes = matrix.row_stride_bytes / static_cast<size_t>(heads);
@@ -274,8 +274,8 @@ absl::Status LatentAttention::Absorb(const Step& step, int64_t first,
                                      const TensorView& absorbed,
                                      const Scratch& scratch) const {
   const TensorView query =
-      HeadRows(scratch.query.RowSlice(first, absorbed.rows()), num_heads_);
-  const TensorView rows = HeadRows(absorbed, num_heads_);
+      RowsOfHeads(scratch.query.RowSlice(first, absorbed.rows()), num_heads_);
+  const TensorView rows = RowsOfHeads(absorbed, num_heads_);
   INLAY_RETURN_IF_ERROR(heads_.Absorb(ColumnSlice(query, 0, key_dim_),
                                       ColumnSlice(rows, 0, rank_),
                                       scratch.heads, step));
@@ -287,8 +287,8 @@ absl::Status LatentAttention::MakeValues(const Step& step, int64_t first,
                                          const TensorView& context,
                                          const Scratch& scratch) const {
   return heads_.Values(
-      HeadRows(context, num_heads_),
-      HeadRows(scratch.head.RowSlice(first, context.rows()), num_heads_),
+      RowsOfHeads(context, num_heads_),
+      RowsOfHeads(scratch.head.RowSlice(first, context.rows()), num_heads_),
       scratch.heads, step);
 }
 

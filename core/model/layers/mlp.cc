@@ -1,11 +1,20 @@
 #include "core/model/layers/mlp.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "memory/status.h"
 
 namespace inlay {
+namespace {
+
+// log(1 + e^x).
+double Softplus(double x) {
+  return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Sublayer>> Mlp::Create(const MlpSpec& spec,
                                                       const Norm& norm,
@@ -27,6 +36,9 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Mlp::Create(const MlpSpec& spec,
   INLAY_ASSIGN_OR_RETURN(
       mlp->activation_,
       build.kernels.Choose("activation", ActivationTable(), desc));
+  if (spec.xielu.has_value()) {
+    INLAY_RETURN_IF_ERROR(mlp->ChooseXielu(*spec.xielu, build));
+  }
   mlp->gate_scale_ = spec.gate_scale;
   mlp->inner_scale_ = spec.inner_scale;
   if (spec.gate_scale != 1.0f || spec.inner_scale != 1.0f) {
@@ -42,6 +54,31 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Mlp::Create(const MlpSpec& spec,
     mlp->rounded_ = ChooseRoundedActivation(mlp->activation_.desc, build);
   }
   return std::unique_ptr<Sublayer>(std::move(mlp));
+}
+
+absl::Status Mlp::ChooseXielu(const XieluSpec& spec, ModelBuild& build) {
+  XieluNumbers stored = spec.stored;
+  if (!spec.name.empty()) {
+    for (const auto& [part, number] :
+         {std::pair{".alpha_p", &stored.alpha_p},
+          std::pair{".alpha_n", &stored.alpha_n},
+          std::pair{".beta", &stored.beta}, std::pair{".eps", &stored.eps}}) {
+      INLAY_ASSIGN_OR_RETURN(*number, build.weights.Scalar(spec.name + part));
+    }
+  }
+  numbers_ = stored;
+  numbers_.alpha_p = static_cast<float>(Softplus(stored.alpha_p));
+  numbers_.alpha_n = static_cast<float>(stored.beta + Softplus(stored.alpha_n));
+  const XieluDesc desc = {activation_.desc.width, activation_.desc.activation};
+  INLAY_ASSIGN_OR_RETURN(xielu_,
+                         build.kernels.Choose("xielu", XieluTable(), desc));
+  return absl::OkStatus();
+}
+
+absl::Status Mlp::Activate(const ActivationParams& params,
+                           Stream& stream) const {
+  if (xielu_.row == nullptr) return activation_.Run(params, stream);
+  return xielu_.Run({params.x, params.y, numbers_}, stream);
 }
 
 int64_t Mlp::ScaleCount(int64_t rows) const {
@@ -134,7 +171,7 @@ absl::Status Mlp::Forward(const Step& step, const BlockInput& x,
       return output_.ForwardRounded({round.codes, round.scales}, residual, y,
                                     step.kernel_workspace, step.stream);
     }
-    INLAY_RETURN_IF_ERROR(activation_.Run(params, step.stream));
+    INLAY_RETURN_IF_ERROR(Activate(params, step.stream));
   }
   INLAY_RETURN_IF_ERROR(Scale(params.y, inner_scale_, step.stream));
   return output_.Forward(params.y, residual, y, step.kernel_workspace,

@@ -9,10 +9,12 @@ absl::StatusOr<OutputGate> OutputGate::Create(const AttentionSpec& spec,
   OutputGate gate;
   const int64_t width = int64_t{spec.num_heads} * spec.head_dim;
   if (spec.gated) {
-    for (int32_t head = 0; head < spec.num_heads; ++head) {
-      gate.q_runs_.push_back({2 * head * spec.head_dim, spec.head_dim});
-      gate.gate_runs_.push_back(
-          {(2 * head + 1) * spec.head_dim, spec.head_dim});
+    gate.is_apart_ = spec.gate_apart;
+    const int32_t runs = spec.gate_apart ? 1 : spec.num_heads;
+    const auto run = static_cast<int32_t>(width) / runs;
+    for (int32_t i = 0; i < runs; ++i) {
+      gate.q_runs_.push_back({2 * i * run, run});
+      gate.gate_runs_.push_back({(2 * i + 1) * run, run});
     }
     gate.order_ = gate.q_runs_;
     gate.order_.push_back({2 * spec.num_heads * spec.head_dim,

@@ -1,6 +1,6 @@
 // OutputGate: what some attention has between its heads' outputs and the
-// output projection: a gate a channel that the query projection gives besides
-// (arXiv:2505.06708), a factor.
+// output projection: a gate a channel that the query projection gives besides,
+// or a layer of its own (arXiv:2505.06708), a factor.
 #ifndef INLAY_CORE_MODEL_LAYERS_OUTPUT_GATE_H_
 #define INLAY_CORE_MODEL_LAYERS_OUTPUT_GATE_H_
 
@@ -19,8 +19,10 @@ class OutputGate {
   static absl::StatusOr<OutputGate> Create(const AttentionSpec& spec,
                                            ModelBuild& build);
 
-  // Whether the query projection gives gates too.
+  // Whether there are gates.
   bool splits() const { return gate_.row != nullptr; }
+  // Whether a layer of their own gives them, and not the query projection.
+  bool is_apart() const { return is_apart_; }
   // Takes queries and gates, side by side in each head, apart.
   absl::Status Split(const TensorView& both, const TensorView& q,
                      const TensorView& gate, Stream& stream) const;
@@ -31,6 +33,7 @@ class OutputGate {
                      Stream& stream) const;
 
  private:
+  bool is_apart_ = false;
   std::vector<ColumnRun> q_runs_;
   std::vector<ColumnRun> gate_runs_;
   std::vector<ColumnRun> order_;

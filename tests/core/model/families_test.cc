@@ -161,6 +161,9 @@ void AddExperts(const MoeSpec& moe, Features* features) {
     case RoutingScore::kSqrtSoftplus:
       features->Add("experts by root of softplus");
       break;
+    case RoutingScore::kSparseMixer:
+      features->Add("experts by SparseMixer");
+      break;
   }
   features->Add("by token on some", moe.routing.hashed);
   features->Add("corrected choice", !moe.correction.empty());
@@ -176,6 +179,7 @@ void AddFeedForward(const DecoderSpec& spec, Features* features) {
       if (const auto* mlp = std::get_if<MlpSpec>(&block.part)) {
         dense = true;
         features->Add(mlp->gated ? "gated" : "plain");
+        features->Add("xIELU", mlp->xielu.has_value());
       }
       if (const auto* both = std::get_if<MlpMoeSpec>(&block.part)) {
         features->Add("experts beside an MLP");

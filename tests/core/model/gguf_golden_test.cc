@@ -70,7 +70,9 @@ TEST_P(WrittenGguf, Goldens) {
       {"hunyuan_v1_moe", "hunyuan-moe"},
       {"jais2", "jais2"},
       {"mistral4", "mistral4"},
-      {"dbrx", "dbrx"}};
+      {"dbrx", "dbrx"},
+      {"apertus", "apertus"},
+      {"phimoe", "phimoe"}};
   const absl::Status written =
       Write(Open(GetParam(), "config.json"), kArchs.at(GetParam()));
   ASSERT_TRUE(written.ok()) << written;
@@ -80,7 +82,7 @@ TEST_P(WrittenGguf, Goldens) {
   const Json published = Open(GetParam(), "config.json").config;
   for (const char* key :
        {"mlp_only_layers", "attention_chunk_size", "no_rope_layer_interval",
-        "floor_scale", "attn_scale"}) {
+        "floor_scale", "attn_scale", "router_jitter_noise"}) {
     if (published.contains(key)) files->config[key] = published[key];
   }
   CheckGoldens(*files);
@@ -100,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
         "nemotron", "olmo", "stablelm", "stablelm_12b", "cohere_plus", "falcon",
         "falcon_40b", "bloom", "mpt", "gpt_bigcode", "gpt_bigcode_mha",
         "exaone_moe", "exaone", "hunyuan_v1_dense", "hunyuan_v1_moe", "jais2",
-        "mistral4", "dbrx"),
+        "mistral4", "dbrx", "apertus", "phimoe"),
     [](const auto& info) { return std::string(info.param); });
 
 // llama.cpp's names for text models of Qwen's multimodal ones, and what says

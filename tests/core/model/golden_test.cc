@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "kernels/activation/activation.h"
+#include "kernels/activation/xielu.h"
 #include "kernels/attention/attention.h"
 #include "kernels/columns/columns.h"
 #include "kernels/elementwise/elementwise.h"
@@ -60,6 +61,7 @@ ModelLoadOptions Forced(const std::string& name) {
   ForceWhereThere("rope", RopeTable(), name, options);
   ForceWhereThere("short_conv", ShortConvTable(), name, options);
   ForceWhereThere("state_gates", StateGatesTable(), name, options);
+  ForceWhereThere("xielu", XieluTable(), name, options);
   return options;
 }
 

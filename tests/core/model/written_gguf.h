@@ -81,6 +81,7 @@ class WrittenGguf : public GgufGoldenModel {
       all.push_back(writer.SetI32s(key("rope.dimension_sections"), sections_));
     }
     SetOptional(config, name, &writer, &all);
+    if (name == "apertus") SetXielu(*published.weights, &writer, &all);
     SetExperts(config, name, &writer, &all);
     const LatentShape latent = SetLatent(config, name, is_old, &writer, &all);
     for (const absl::Status& status : all) INLAY_RETURN_IF_ERROR(status);
@@ -93,10 +94,13 @@ class WrittenGguf : public GgufGoldenModel {
                         SetLinear(config, name, is_old, &writer)));
     int64_t parts = 0;
     for (const GgufTensorData& tensor : tensors) parts += tensor.parts;
-    EXPECT_EQ(parts, published.weights->weights().size());
+    const size_t keys = name == "apertus" ? 4 * number("num_hidden_layers") : 0;
+    EXPECT_EQ(parts + static_cast<int64_t>(keys),
+              published.weights->weights().size());
     if (auto factors = Llama3Factors(config)) {
       tensors.push_back(*std::move(factors));
     }
+    if (name == "phimoe") AddLongRope(config, &tensors);
     if (name == "glm4moe") {
       const std::string last = std::to_string(number("num_hidden_layers"));
       tensors.push_back({"blk." + last + ".nextn.eh_proj.weight",
@@ -231,6 +235,21 @@ class WrittenGguf : public GgufGoldenModel {
     }
     if (config.value("norm_topk_prob", false)) {
       all->push_back(writer->Set(arch + ".expert_weights_norm", Bool(true)));
+    }
+  }
+
+  // Tensors of each layer that files have as keys.
+  static void SetXielu(const WeightSource& weights, GgufWriter* writer,
+                       std::vector<absl::Status>* all) {
+    for (const char* part : {"alpha_p", "alpha_n", "beta", "eps"}) {
+      std::vector<float> values;
+      for (int i = 0;; ++i) {
+        const WeightInfo* info = weights.Find(
+            "model.layers." + std::to_string(i) + ".mlp.act_fn." + part);
+        if (info == nullptr) break;
+        values.push_back(FloatFrom(*BytesOf(weights, *info), info->dtype, 0));
+      }
+      all->push_back(writer->SetF32s(std::string("xielu.") + part, values));
     }
   }
 
@@ -370,7 +389,9 @@ class WrittenGguf : public GgufGoldenModel {
     if (!scaling.is_object() || scaling.value("rope_type", "") != "llama3") {
       return std::nullopt;
     }
-    const double dim = config["head_dim"].get<double>();
+    const double dim = config.value(
+        "head_dim", config["hidden_size"].get<double>() /
+                        config["num_attention_heads"].get<double>());
     const double base = config["rope_theta"].get<double>();
     const double factor = scaling["factor"].get<double>();
     const double low = scaling["low_freq_factor"].get<double>();
@@ -391,6 +412,22 @@ class WrittenGguf : public GgufGoldenModel {
     return tensor;
   }
 
+  // The factors of short and of long sequences.
+  static void AddLongRope(const Json& config,
+                          std::vector<GgufTensorData>* tensors) {
+    for (const char* length : {"short", "long"}) {
+      GgufTensorData& tensor = tensors->emplace_back();
+      tensor.name = std::string("rope_factors_") + length + ".weight";
+      for (const Json& factor :
+           config["rope_scaling"][std::string(length) + "_factor"]) {
+        const auto value = factor.get<float>();
+        tensor.bytes.append(reinterpret_cast<const char*>(&value),
+                            sizeof(value));
+        tensor.shape = {static_cast<int64_t>(tensor.bytes.size() / 4)};
+      }
+    }
+  }
+
   void SetScaling(const Json& config, const std::string& arch,
                   GgufWriter* writer, std::vector<absl::Status>* all) {
     if (!config.contains("rope_scaling")) return;
@@ -401,6 +438,10 @@ class WrittenGguf : public GgufGoldenModel {
                                  : scaling["type"].get<std::string>();
     // Of llama3 the file has factors alone.
     if (type == "llama3") return;
+    if (arch == "phimoe") {  // factors in tensors
+      all->push_back(writer->SetF32(arch + ".rope.scaling.attn_factor",
+                                    scaling["short_mscale"].get<float>()));
+    }
     if (scaling.contains("attention_factor")) {
       all->push_back(writer->SetF32(arch + ".rope.scaling.yarn_attn_factor",
                                     scaling["attention_factor"].get<float>()));
@@ -413,8 +454,9 @@ class WrittenGguf : public GgufGoldenModel {
       all->push_back(writer->SetF32(arch + to, scaling[from].get<float>()));
     }
     all->push_back(writer->SetString(arch + ".rope.scaling.type", type));
-    all->push_back(writer->SetF32(arch + ".rope.scaling.factor",
-                                  scaling["factor"].get<float>()));
+    if (scaling.contains("factor"))
+      all->push_back(writer->SetF32(arch + ".rope.scaling.factor",
+                                    scaling["factor"].get<float>()));
     if (scaling.contains("original_max_position_embeddings")) {
       all->push_back(writer->SetU32(
           arch + ".rope.scaling.original_context_length",

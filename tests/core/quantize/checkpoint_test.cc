@@ -465,6 +465,27 @@ TEST_F(CheckpointTest, RoundedKvCacheIsNoObstacle) {
       HasSubstr("quantised already"));
 }
 
+// Tensors of no dimensions are copied.
+TEST_F(CheckpointTest, NumbersOfLayersStay) {
+  QuantizeOptions options = Options("u4_g32", QuantizeMethod::kNearest);
+  options.calibration_sequences.clear();
+  const auto source = OpenModelFiles(Golden("apertus"), {});
+  ASSERT_TRUE(source.ok()) << source.status();
+  const auto report = QuantizeModel(*source, options, Folder());
+  ASSERT_TRUE(report.ok()) << report.status();
+  const auto written = OpenModelFiles(Folder(), {});
+  ASSERT_TRUE(written.ok()) << written.status();
+  for (const char* part : {"alpha_p", "alpha_n", "beta", "eps"}) {
+    const std::string name = std::string("model.layers.1.mlp.act_fn.") + part;
+    const WeightInfo* from = source->weights->Find(name);
+    const WeightInfo* to = written->weights->Find(name);
+    ASSERT_TRUE(from != nullptr && to != nullptr) << name;
+    EXPECT_EQ(to->shape, from->shape);
+    EXPECT_EQ(ReadAll(*written->weights, *to),
+              ReadAll(*source->weights, *from));
+  }
+}
+
 // Layers in blocks are none that NearestE4M3 knows: a tensor that keeps its
 // type is not written in it.
 TEST_F(CheckpointTest, QuantisedSourcesAreRefused) {

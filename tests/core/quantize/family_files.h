@@ -15,6 +15,7 @@
 #include "core/formats/gguf_arch.h"
 #include "core/formats/gguf_config_writer.h"
 #include "core/formats/gguf_writer.h"
+#include "core/formats/gguf_xielu.h"
 #include "core/quantize/quantize.h"
 
 namespace inlay {
@@ -54,7 +55,9 @@ class FamilyFiles {
     };
     auto writer = GgufWriter::Create(path);
     if (!writer.ok()) return writer.status();
-    const auto set = SetGgufConfig(files.config, **arch, shape_of, &*writer);
+    const auto config = WithXielu(files);
+    if (!config.ok()) return config.status();
+    const auto set = SetGgufConfig(*config, **arch, shape_of, &*writer);
     if (!set.ok()) return set.status();
     const absl::Status started = writer->StartData();
     return started.ok() ? writer->Commit() : started;

@@ -43,6 +43,15 @@ constexpr Wrong kWrong[] = {
     {"ernie4_5_moe", "use_bias", R"({"use_bias": true})"},
     {"hunyuan_v1_moe", "moe_topk", R"({"moe_topk": [2, 1]})"},
     {"exaone", "hidden_act", R"({"activation_function": "gelu"})"},
+    {"apertus", "hidden_act", R"({"hidden_act": "silu"})"},
+    {"apertus", "xielu.beta", R"({"xielu": {"alpha_p": [1, 1],
+        "alpha_n": [1, 1]}})",
+     kBad},
+    {"phimoe", "router_jitter_noise", R"({"router_jitter_noise": 0.1})"},
+    {"phimoe", "long_mscale", R"({"rope_scaling": {"type": "longrope",
+        "short_factor": [1, 1, 1, 1, 1, 1, 1, 1],
+        "long_factor": [1, 1, 1, 1, 1, 1, 1, 1],
+        "short_mscale": 1.2, "long_mscale": 1.3}})"},
     {"jais2", "hidden_act", R"({"hidden_act": "silu"})"},
     {"dbrx", "moe_normalize_expert_weights",
      R"({"ffn_config": {"moe_normalize_expert_weights": null}})"},
@@ -148,6 +157,7 @@ ModelFiles Sayable(const std::string& model) {
   if (model == "llama4_text") {
     files.config.update(*ParseJson(kPublishedLlama4, model));
   }
+  if (model == "phimoe") files.config["router_jitter_noise"] = 0.01;
   if (model == "qwen2_moe") files.config["mlp_only_layers"] = Json::array();
   return files;
 }
