@@ -4,12 +4,11 @@
 #include <chrono>
 #include <exception>
 #include <limits>
-#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "core/engine/clock.h"
-#include "memory/device/block_signals.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -26,15 +25,9 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
   std::shared_ptr<Engine> engine(new Engine(options));
   INLAY_RETURN_IF_ERROR(engine->OpenDevice());
   if (options.own_thread) {
-    // The host's signal handlers run on the host's threads.
-    const ScopedBlockSignals block_signals;
-    try {
-      engine->thread_ =
-          std::thread([raw = engine.get()] { raw->ThreadMain(); });
-    } catch (const std::system_error& error) {
-      return absl::ResourceExhaustedError(FormattedString(
-          "the engine's thread could not be started: %s", error.what()));
-    }
+    INLAY_ASSIGN_OR_RETURN(engine->thread_, Thread::Start([raw = engine.get()] {
+                             raw->ThreadMain();
+                           }));
   }
   return engine;
 }
@@ -81,7 +74,7 @@ void Engine::Close() {
     MutexLock step_lock(&step_mu_);
     for (const auto& runner : runners) runner->Close();
   }
-  if (thread_.joinable()) thread_.join();
+  if (thread_.joinable()) thread_.Join();
   events_.Close();
   // Handles of models and sessions may live on: nothing is computed for them.
   if (device_ != nullptr) device_->StopThreads();

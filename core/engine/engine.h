@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -21,6 +20,7 @@
 #include "core/engine/model_runner.h"
 #include "core/engine/trace.h"
 #include "memory/device/device.h"
+#include "memory/device/thread.h"
 #include "memory/device/thread_pool.h"
 #include "memory/mutex.h"
 #include "sched/config.h"
@@ -152,7 +152,7 @@ class Engine {
   std::vector<std::shared_ptr<ModelRunner>> runners_ ABSL_GUARDED_BY(mu_);
   EngineMetrics retired_ ABSL_GUARDED_BY(mu_);  // of models that are gone
   uint32_t num_loaded_ ABSL_GUARDED_BY(mu_) = 0;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace inlay
