@@ -181,10 +181,12 @@ absl::Status KvRecordFiles::Write(const KvBlockKey& key,
                                   absl::Span<const std::byte> bytes) const {
   const std::vector<std::byte> header = MakeHeader(key, tokens, bytes);
   const std::string name = NameOf({form_.owner, key});
+  // O_NONBLOCK: as in Read().
   ScopedDescriptor file(
-      &ops_,
-      ops_.OpenAt(folder_.get(), name.c_str(),
-                  O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+      &ops_, ops_.OpenAt(folder_.get(), name.c_str(),
+                         O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW |
+                             O_NONBLOCK,
+                         0600));
   if (!file.valid()) return FileError(errno, "create", name);
   if (!WriteFully(ops_, file.get(), header) ||
       !WriteFully(ops_, file.get(), bytes)) {
