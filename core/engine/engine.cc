@@ -90,6 +90,7 @@ absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
       std::unique_ptr<LoadedModel> loaded,
       LoadModelFromPath(path, options, *device_, options_.log));
   Loaded result;
+  std::shared_ptr<ModelRunner> runner;
   if (!options.vocab_only) {
     RunnerContext context;
     context.device = device_.get();
@@ -107,21 +108,31 @@ absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
     context.allocator = options_.allocator;
     context.log = options_.log;
     INLAY_ASSIGN_OR_RETURN(
-        std::shared_ptr<ModelRunner> runner,
-        ModelRunner::Create(context, std::move(loaded), options));
-    MutexLock lock(&mu_);
-    if (closed()) return absl::UnavailableError("the engine was released");
-    runners_.push_back(runner);
-    // Shares the runner's ownership: the model lives as long as its runner.
-    result.model =
-        std::shared_ptr<const LoadedModel>(runner, &runner->loaded());
-    result.runner = std::move(runner);
-  } else {
-    result.model = std::move(loaded);
+        runner, ModelRunner::Create(context, std::move(loaded), options));
   }
+  // Before it is one of the engine's: a cancelled one is freed here and now.
   if (options.progress && !options.progress(LoadStage::kReady, 1.0f)) {
     return absl::CancelledError("the progress callback cancelled the load");
   }
+  if (runner == nullptr) {
+    result.model = std::move(loaded);
+    return result;
+  }
+  {
+    MutexLock lock(&mu_);
+    if (closed()) return absl::UnavailableError("the engine was released");
+    runners_.push_back(runner);
+  }
+  // A budget set since its cache was made did not reach it.
+  const MemoryUse use = device_->memory_use();
+  if (use.budget_bytes > 0 && use.total_bytes > use.budget_bytes) {
+    budget_changed_ = true;
+    ObeyWhereFree();
+    NotifyWork();
+  }
+  // Shares the runner's ownership: the model lives as long as its runner.
+  result.model = std::shared_ptr<const LoadedModel>(runner, &runner->loaded());
+  result.runner = std::move(runner);
   return result;
 }
 

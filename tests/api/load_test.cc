@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
+#include <thread>
 
 #include "tests/api/host.h"
 
@@ -104,11 +106,60 @@ TEST(Progress, CancelsAtEveryCall) {
     if (!completed) {
       EXPECT_EQ(progress.calls.size(), n + 1) << "called after the cancel";
     }
-    inlay_model_release(model);
-    host.Step();
+    if (completed) {
+      inlay_model_release(model);
+      host.Step();
+    }
     EXPECT_EQ(allocator.live_bytes(), 0) << n;
   }
   EXPECT_TRUE(completed);
+}
+
+// The engine is another thread's to use meanwhile: a budget that comes when the
+// cache is there already is kept too.
+TEST(Progress, BudgetsSetMeanwhileAreKept) {
+  struct Meanwhile {
+    inlay_engine* engine = nullptr;
+    uint64_t budget = 0;
+    inlay_status status = INLAY_INTERNAL;
+  } meanwhile;
+  for (const int32_t drive : {INLAY_DRIVE_HOST, INLAY_DRIVE_THREAD}) {
+    auto engine_options = EngineDefaults();
+    engine_options.drive = drive;
+    Host host(TinyModel(), engine_options, SmallCache());
+    const auto before = host.Stats();
+    const uint64_t floor = before.weight_bytes + before.workspace_bytes;
+    meanwhile.engine = host.engine;
+    meanwhile.budget = 2 * floor + 24 * kBlockBytes;
+    auto options = SmallCache();
+    options.progress_user = &meanwhile;
+    options.progress = [](void* user, int32_t stage, float) -> int32_t {
+      auto* self = static_cast<Meanwhile*>(user);
+      if (stage != INLAY_LOAD_READY) return 0;
+      std::thread([self] {
+        self->status = inlay_engine_set_memory_budget(self->engine, 0,
+                                                      self->budget, nullptr);
+      }).join();
+      return 0;
+    };
+    Error error;
+    inlay_model* second = nullptr;
+    ASSERT_EQ(inlay_model_load(host.engine, TinyModel().c_str(), &options,
+                               &second, error.out()),
+              INLAY_OK)
+        << error.message();
+    EXPECT_EQ(meanwhile.status, INLAY_OK);
+    const auto kept = [&] {
+      return host.Stats().memory_bytes <= meanwhile.budget;
+    };
+    for (int i = 0; i < 5000 && !kept(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_TRUE(kept()) << host.Stats().memory_bytes;
+    EXPECT_GT(host.Stats().kv_bytes, 0u);
+    inlay_model_release(second);
+    host.ExpectWorks();
+  }
 }
 
 }  // namespace
