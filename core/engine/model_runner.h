@@ -311,6 +311,8 @@ class ModelRunner final : private KvOwner {
   void EmitRows(BatchItem& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Event MakeEvent(const Request& request, EventKind kind) const;
+  // Ends it, at once or with the step that it is in.
+  void CancelRequest(Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Emits what is left of its output and its end, and forgets it. Never throws.
   void End(Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountTier(const KvTierStats& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
