@@ -102,9 +102,10 @@ class Engine {
   absl::StatusOr<ReplayReport> Replay(const ModelRunner& runner,
                                       const std::string& path);
 
-  // Lets the engine's own thread, if it has one, look for what can be
-  // reclaimed.
+  // Lets the engine's own thread, if it has one, look for what there is to do,
   void Wake();
+  // ... or for models that nobody holds, if there is one.
+  void WakeToReclaim();
 
   EventQueue& events() { return events_; }
   // Filled in place: it is large.
@@ -128,8 +129,6 @@ class Engine {
   void ObeyWhereFree();
   bool ApplyBudget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   void Reclaim();
-  // If there is something for it.
-  void WakeToReclaim();
   void Retire(ModelRunner& runner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NotifyWork();
 
