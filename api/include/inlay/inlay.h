@@ -22,6 +22,7 @@
  *   void ignore them. Each handle is released once by whoever got it, in any order, from any thread (a finalizer's too):
  *   release only marks, and the next step reclaims. What a handle depends on lives until the last of them is gone, except
  *   that releasing the engine ends all work at once and later calls on its models, sessions and requests give INLAY_CLOSED.
+ *   In the child of fork() those of the parent are invalid, and releasing them does nothing; it can make an engine of its own.
  *
  * THREADS. Unless a declaration says otherwise, any function may be called from any thread at any time. Callbacks run on
  *   the thread that causes them; they must not call back into the library for the same engine, and must not throw. An engine's
