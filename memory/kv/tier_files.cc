@@ -92,6 +92,10 @@ KvRecordFiles::KvRecordFiles(const Form& form, const FileOps& ops,
       folder_(std::move(folder)),
       lock_(std::move(lock)) {}
 
+// Not by closing alone: a child that the host has forked has the descriptor
+// too.
+KvRecordFiles::~KvRecordFiles() { flock(lock_.get(), LOCK_UN); }
+
 uint64_t KvRecordFiles::HeaderBytes() const {
   return kFixedBytes + 4 * static_cast<uint64_t>(form_.block_size);
 }
