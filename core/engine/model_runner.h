@@ -265,6 +265,8 @@ class ModelRunner final : private KvOwner {
   void RetireKv(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<KvBlockTable*> HeldTables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  bool StepSilently(const StepLimits& limits, StepInfo* info);
+  void LogFailures();
   // When a step's phases ended.
   struct StepTimes {
     SteadyTime begin, planned, reserved, forwarded, sampled, end;

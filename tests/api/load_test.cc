@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <thread>
 
@@ -40,6 +42,63 @@ TEST(Log, GoesToTheHostUpToItsLevel) {
       EXPECT_EQ(sink.count, 0) << sink.text;
     }
   }
+}
+
+// At once, also where no step computes anything: of a request whose deadline
+// passed while it waited.
+TEST(Log, TellsOfARequestThatFailedWhileItWaited) {
+  int count = 0;
+  auto options = EngineDefaults();
+  options.log_user = &count;
+  options.log = [](void* user, int32_t, const char* message) {
+    EXPECT_THAT(message, HasSubstr("deadline"));
+    ++*static_cast<int*>(user);
+  };
+  Host host(TinyModel(), options);
+  inlay_session* session = host.NewSession();
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  auto late = TokensRequest(prompt, 4);
+  late.deadline_us = 1;
+  inlay_request* request = host.Submit(session, late);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  host.Step();
+  EXPECT_EQ(count, 1);
+  EXPECT_EQ(host.Finish(request).finish.status, INLAY_TIMEOUT);
+  EXPECT_EQ(count, 1);
+  inlay_session_release(session);
+}
+
+// Paths are bytes; what quotes them is UTF-8.
+TEST(Log, AndErrorsAreUtf8) {
+  std::string text;
+  auto options = EngineDefaults();
+  options.log_level = INLAY_LOG_INFO;
+  options.log_user = &text;
+  options.log = [](void* user, int32_t, const char* message) {
+    *static_cast<std::string*>(user) += message;
+  };
+  Host host("", options);
+  std::string folder = ::testing::TempDir() + "inlay-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string path = folder +
+                           "/\xff\xc0"
+                           "model";
+  std::filesystem::create_directory_symlink(TinyModel(), path);
+  inlay_model* model = nullptr;
+  EXPECT_EQ(
+      inlay_model_load(host.engine, path.c_str(), nullptr, &model, nullptr),
+      INLAY_OK);
+  inlay_model_release(model);
+  EXPECT_THAT(text, HasSubstr("loaded " + folder +
+                              "/\xef\xbf\xbd\xef\xbf\xbd"
+                              "model"));
+  Error error;
+  EXPECT_EQ(inlay_model_load(host.engine, (path + "s").c_str(), nullptr, &model,
+                             error.out()),
+            INLAY_NOT_FOUND);
+  EXPECT_THAT(error.message(), HasSubstr("/\xef\xbf\xbd\xef\xbf\xbd"
+                                         "models"));
+  std::filesystem::remove_all(folder);
 }
 
 struct Progress {

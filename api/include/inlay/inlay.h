@@ -465,7 +465,7 @@ INLAY_API void inlay_quantize_options_init_sized(inlay_quantize_options* options
  * rows do not fit a type's blocks, the nearest type that fits takes its place. `out_path` is replaced when the file is complete, and
  * keeps what it has otherwise. Calibration keeps 4 bytes for each token and element of the residual stream, 4 n^2 for each input of
  * n elements of one layer (IMATRIX: 8 n; of its experts `expert_bytes` at a time), and for GPTQ a layer in float32, of its experts what is written; where layers read the
- * keys and values of others, those of all tokens. Types u4_g128, u4_g32, i8_g128 and i8_g32 (since 5) give a
+ * keys and values of others, those of all tokens. The model's files are mapped meanwhile: the host must not truncate them. Types u4_g128, u4_g32, i8_g128 and i8_g32 (since 5) give a
  * Hugging Face folder instead, of GPTQ's layout, whose other tensors are as they were; its files are replaced one by one. So do
  * (since 6) u4_g64, u4_channel, these with _sym, i8_g64, i8_channel, i8_channel_sym (since 10 all i8 with _sym); awq_g128, awq_g64, awq_g32 of AWQ's layout; w8a8_int8, w8a8_fp8,
  * w8a8_fp8_tensor and w8a8_fp8_static of compressed-tensors', of which the last needs calibration with any method.
