@@ -10,10 +10,12 @@
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/engine/engine.h"
 #include "inlay/inlay.h"
+#include "memory/caught.h"
 
 namespace inlay::api {
 
@@ -121,12 +123,15 @@ typename HandleTraits<T>::Pointer AddHandle(T object) {
 // a handle, `undo` takes it back.
 template <typename T, typename Undo>
 typename HandleTraits<T>::Pointer AddHandleOr(T object, Undo&& undo) {
-  try {
-    return AddHandle(std::move(object));
-  } catch (...) {
-    undo();
-    throw;
-  }
+  auto take_back = absl::MakeCleanup([&] {
+    static_cast<void>(Caught([&] {
+      undo();
+      return absl::OkStatus();
+    }));
+  });
+  const auto handle = AddHandle(std::move(object));
+  std::move(take_back).Cancel();
+  return handle;
 }
 
 template <typename T, typename Pointer>

@@ -9,6 +9,7 @@
 #include <functional>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/api/oom/exhausted.h"
@@ -194,6 +195,113 @@ TEST_F(ExhaustedObjectsTest, Files) {
         return inlay_model_record_start(model_, recording.c_str(), error);
       },
       [&] { EXPECT_EQ(inlay_model_record_stop(model_, nullptr), INLAY_OK); });
+  ExpectAlive();
+}
+
+// What a request gave, and how it ended.
+struct Gave {
+  std::vector<float> values;
+  inlay_status status = INLAY_INTERNAL;
+  bool finished = false;
+
+  void Take(inlay_event* event) {
+    auto info = Defaults(inlay_event_info_init_sized);
+    ASSERT_EQ(inlay_event_get_info(event, &info, nullptr), INLAY_OK);
+    const auto add = [&](const float* from, size_t count) {
+      values.insert(values.end(), from, from + count);
+    };
+    add(info.embedding, info.num_embedding);
+    add(info.logits, info.num_logits);
+    add(info.scores, info.num_scores);
+    finished |= info.kind == INLAY_EVENT_FINISHED;
+    if (finished) status = info.status;
+    inlay_event_release(event);
+  }
+};
+
+// Requests for vectors and labels: all of it, or an error; never less.
+TEST_F(ExhaustedObjectsTest, EmbeddingsAndClassifications) {
+  const std::vector<int32_t> prompt = {1, 9, 17, 25, 33};
+  inlay_model* encoder = nullptr;
+  ASSERT_EQ(inlay_model_load(engine_, ModelPath("bert_labels").c_str(), nullptr,
+                             &encoder, nullptr),
+            INLAY_OK);
+  auto embeds = TokensRequest(prompt, 0);
+  embeds.embedding = INLAY_EMBEDDING_MEAN;
+  embeds.normalise = 1;
+  auto classifies = TokensRequest(prompt, 0);
+  classifies.classification = INLAY_CLASSIFICATION_SOFTMAX;
+  auto scores = TokensRequest(prompt, 0);
+  scores.score_prompt = 1;
+  scores.logits = INLAY_LOGITS_LAST;
+  const std::pair<inlay_model*, inlay_request_options*> kinds[] = {
+      {encoder, &embeds},
+      {encoder, &classifies},
+      {model_, &embeds},
+      {model_, &scores}};
+  for (const auto& [model, options] : kinds) {
+    // One life of a request whose calls have no memory from the `first`
+    // allocation on, until it is allowed to end.
+    const auto run = [&, model = model, options = options](int64_t first,
+                                                           bool* failed) {
+      Gave gave;
+      inlay_session* session = nullptr;
+      inlay_request* request = nullptr;
+      inlay_event* event = nullptr;
+      EXPECT_EQ(inlay_session_create(model, &session, nullptr), INLAY_OK);
+      const auto without = [&](const Call& call) {
+        inlay_status status = INLAY_OK;
+        *failed |= CallWithout(first, call, &status);
+        EXPECT_TRUE(status == INLAY_OK || status == INLAY_OUT_OF_MEMORY ||
+                    status == INLAY_TIMEOUT || status == INLAY_END)
+            << inlay_status_name(status);
+        return status;
+      };
+      gave.status = without([&](auto** error) {
+        return inlay_session_submit(session, options, &request, error);
+      });
+      for (int i = 0; request != nullptr && i < 2; ++i) {
+        without([&](auto** error) {
+          return inlay_engine_step(engine_, 0, nullptr, error);
+        });
+        event = nullptr;
+        without([&](auto** error) {
+          return inlay_request_next_event(request, 0, &event, error);
+        });
+        if (event != nullptr) gave.Take(event);
+      }
+      for (int i = 0; request != nullptr && i < 20 && !gave.finished; ++i) {
+        inlay_engine_step(engine_, 0, nullptr, nullptr);
+        while (inlay_request_next_event(request, 0, &event, nullptr) ==
+               INLAY_OK) {
+          gave.Take(event);
+        }
+      }
+      EXPECT_EQ(gave.finished, request != nullptr);
+      inlay_request_release(request);
+      inlay_session_release(session);
+      return gave;
+    };
+    bool failed = false;
+    const Gave expected = run(kForever, &failed);
+    ASSERT_EQ(expected.status, INLAY_OK);
+    ASSERT_FALSE(expected.values.empty());
+    const auto before = Stats();
+    failed = true;
+    for (int64_t first = 1; failed && !HasFailure(); first += 1 + first / 8) {
+      SCOPED_TRACE(::testing::Message() << "without allocation " << first);
+      failed = false;
+      const Gave gave = run(first, &failed);
+      if (gave.status == INLAY_OK) {
+        EXPECT_EQ(gave.values, expected.values);
+      } else {
+        EXPECT_EQ(gave.status, INLAY_OUT_OF_MEMORY);
+      }
+      EXPECT_EQ(Stats().num_sessions, before.num_sessions);
+      EXPECT_EQ(Stats().kv_blocks_used, 0u);
+    }
+  }
+  inlay_model_release(encoder);
   ExpectAlive();
 }
 
