@@ -833,8 +833,8 @@ INLAY_API inlay_status inlay_request_next_event(inlay_request* request, uint64_t
 INLAY_API inlay_status inlay_event_get_info(const inlay_event* event, inlay_event_info* info, inlay_error** error);
 INLAY_API void inlay_event_release(inlay_event* event);
 
-/* A descriptor that is readable while an event waits (Linux eventfd), for poll() and event loops. The engine owns it: do not
- * read, write or close it. */
+/* A descriptor that is readable while an event waits and once the engine was released (Linux eventfd), for poll() and event loops.
+ * The engine owns it: do not read, write or close it. */
 INLAY_API inlay_status inlay_engine_event_fd(inlay_engine* engine, int32_t* fd, inlay_error** error);
 
 /* ---- Record and replay -------------------------------------------------------------------------------------------------- */
