@@ -1,6 +1,7 @@
 #include "memory/durable_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,7 +10,6 @@
 #include <utility>
 
 #include "memory/formatted_string.h"
-#include "memory/mapped_file.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -60,13 +60,11 @@ int MakeTemporary(const FileOps& ops, FileReaders readers,
 }  // namespace
 
 DurableFile::DurableFile(std::string path, std::string temporary,
-                         const FileOps& ops, ScopedDescriptor folder,
-                         ScopedDescriptor file)
+                         const FileOps& ops, ScopedDescriptor folder)
     : path_(std::move(path)),
       temporary_(std::move(temporary)),
       ops_(&ops),
-      folder_(std::move(folder)),
-      file_(std::move(file)) {}
+      folder_(std::move(folder)) {}
 
 absl::StatusOr<DurableFile> DurableFile::Create(const std::string& path,
                                                 FileReaders readers,
@@ -76,9 +74,15 @@ absl::StatusOr<DurableFile> DurableFile::Create(const std::string& path,
         FormattedString("cannot write a file whose path %s",
                         path.empty() ? "is empty" : "has a NUL inside"));
   }
-  if (path.back() == '/' || IsDirectory(path)) {
-    return absl::InvalidArgumentError(
-        FormattedString("cannot write %s: it is a folder", path));
+  // A device would be gone for everybody (/dev/null).
+  struct stat info;
+  const bool exists = stat(path.c_str(), &info) == 0;
+  if (path.back() == '/' || (exists && !S_ISREG(info.st_mode))) {
+    return absl::InvalidArgumentError(FormattedString(
+        "cannot write %s: it is %s, allowed: a regular file or none yet", path,
+        path.back() == '/' || S_ISDIR(info.st_mode)
+            ? "a folder"
+            : "a pipe, socket or device"));
   }
   // Before anything is written: without the folder nothing can become durable.
   const std::string folder_path = FolderOf(path);
@@ -86,11 +90,14 @@ absl::StatusOr<DurableFile> DurableFile::Create(const std::string& path,
                           ops.OpenAt(AT_FDCWD, folder_path.c_str(),
                                      O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0));
   if (!folder.valid()) return FileError(errno, "open the folder", folder_path);
-  std::string temporary = FormattedString("%s.tmp-XXXXXX", path);
-  ScopedDescriptor file(&ops, MakeTemporary(ops, readers, temporary));
-  if (!file.valid()) return FileError(errno, "create a file beside", path);
-  return DurableFile(path, std::move(temporary), ops, std::move(folder),
-                     std::move(file));
+  // Made before the file is: should memory run out, that goes with it.
+  DurableFile file(path, FormattedString("%s.tmp-XXXXXX", path), ops,
+                   std::move(folder));
+  file.file_ =
+      ScopedDescriptor(&ops, MakeTemporary(ops, readers, file.temporary_));
+  if (file.file_.valid()) return file;
+  file.temporary_.clear();
+  return FileError(errno, "create a file beside", path);
 }
 
 DurableFile::DurableFile(DurableFile&& other) noexcept

@@ -30,7 +30,8 @@ enum class FileReaders : uint8_t {
 // Where `path` is a link, the link
 // is replaced. Errors name the path and the system's reason: NOT_FOUND when
 // there is no such folder, PERMISSION_DENIED, RESOURCE_EXHAUSTED when the
-// device is full, INVALID_ARGUMENT for a path with a NUL inside or a folder.
+// device is full, INVALID_ARGUMENT for a path with a NUL inside and for one
+// that names what is no regular file (a folder, a pipe, a device).
 class DurableFile {
  public:
   // `ops` must outlive it.
@@ -52,7 +53,7 @@ class DurableFile {
 
  private:
   DurableFile(std::string path, std::string temporary, const FileOps& ops,
-              ScopedDescriptor folder, ScopedDescriptor file);
+              ScopedDescriptor folder);
   absl::Status Fail(absl::Status status);
   void Discard();
 

@@ -120,6 +120,7 @@ absl::Status FileError(int error, const char* verb, const std::string& path) {
     case ELOOP:
     case ENAMETOOLONG:
     case EINVAL:
+    case ENXIO:  // a pipe that nobody reads, a socket, a device of no driver
       return absl::InvalidArgumentError(message);
     case ENOSPC:
     case EDQUOT:

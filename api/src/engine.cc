@@ -9,6 +9,7 @@
 #include "api/src/metrics_text.h"
 #include "api/src/shim.h"
 #include "api/src/trace_proto.h"
+#include "core/text/utf8.h"
 #include "memory/formatted_string.h"
 
 namespace inlay::api {
@@ -77,7 +78,9 @@ absl::StatusOr<EngineOptions> ToEngineOptions(
     result.log = Log(static_cast<LogLevel>(options.log_level),
                      [log = options.log, user = options.log_user](
                          LogLevel level, const std::string& message) {
-                       log(user, static_cast<int32_t>(level), message.c_str());
+                       std::string text;
+                       inlay::AppendValidUtf8(message, &text);
+                       log(user, static_cast<int32_t>(level), text.c_str());
                      });
   }
   if (options.allocate != nullptr) {

@@ -1,5 +1,7 @@
 #include "api/src/handles.h"
 
+#include <pthread.h>
+
 #include <array>
 #include <atomic>
 #include <unordered_map>
@@ -29,13 +31,40 @@ struct Registry {
   static constexpr size_t kShards = 16;
   std::array<Shard, kShards> shards;
   std::atomic<uint64_t> next{1};
+  // What was made before is the parent's of this process, whose threads are not
+  // here: nothing can be done with it, and nothing be joined.
+  std::atomic<uint64_t> first{1};
 
+  Registry();
   Shard& Of(uint64_t handle) { return shards[(handle >> 4) % kShards]; }
+  bool IsOurs(uint64_t handle) const {
+    return (handle & ~kTag) >> 4 >= first.load(std::memory_order_relaxed);
+  }
 };
 
 Registry& GetRegistry() {
   static Registry* const registry = new Registry;
   return *registry;
+}
+
+// fork() copies mutexes as they are: nobody may be in them.
+void BeforeFork() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  for (Shard& shard : GetRegistry().shards) shard.mu.Lock();
+}
+void AfterForkInParent() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  for (Shard& shard : GetRegistry().shards) shard.mu.Unlock();
+}
+void AfterForkInChild() {
+  Registry& registry = GetRegistry();
+  registry.first.store(registry.next.load());
+  AfterForkInParent();
+}
+
+// Gone with the library, should the host unload it. Without memory for them
+// children do what they may.
+Registry::Registry() {
+  static_cast<void>(
+      pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild));
 }
 
 }  // namespace
@@ -53,14 +82,18 @@ void InsertHandle(uint64_t handle, std::shared_ptr<void> object) {
 }
 
 std::shared_ptr<void> FindHandle(uint64_t handle) {
-  Shard& shard = GetRegistry().Of(handle);
+  Registry& registry = GetRegistry();
+  if (!registry.IsOurs(handle)) return nullptr;
+  Shard& shard = registry.Of(handle);
   MutexLock lock(&shard.mu);
   const auto it = shard.objects.find(handle);
   return it == shard.objects.end() ? nullptr : it->second;
 }
 
 std::shared_ptr<void> EraseHandle(uint64_t handle) {
-  Shard& shard = GetRegistry().Of(handle);
+  Registry& registry = GetRegistry();
+  if (!registry.IsOurs(handle)) return nullptr;
+  Shard& shard = registry.Of(handle);
   MutexLock lock(&shard.mu);
   const auto it = shard.objects.find(handle);
   if (it == shard.objects.end()) return nullptr;
@@ -74,8 +107,8 @@ absl::Status BadHandle(const char* wanted, uint64_t handle) {
     return InvalidHandleError(FormattedString("the %s handle is null", wanted));
   }
   return InvalidHandleError(FormattedString(
-      "%#x is not a live %s handle: released, of another type, or never made "
-      "by this library",
+      "%#x is not a live %s handle: released, of another type, made before "
+      "fork(), or never made by this library",
       handle, wanted));
 }
 

@@ -10,32 +10,46 @@
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/engine/engine.h"
 #include "inlay/inlay.h"
+#include "memory/caught.h"
 
 namespace inlay::api {
+
+// What holds a model of an engine. Whoever lets go of the model last (the
+// release of a handle, or a call that ran beside it) has the engine reclaim it:
+// members of those derived from it are gone when it goes.
+struct OfEngine {
+  OfEngine(std::shared_ptr<Engine> its_engine)  // NOLINT: as aggregates have it
+      : engine(std::move(its_engine)) {}
+  OfEngine(OfEngine&&) = default;
+  ~OfEngine() {
+    if (engine != nullptr) engine->WakeToReclaim();
+  }
+
+  std::shared_ptr<Engine> engine;
+};
 
 // What each handle type stands for.
 struct EngineHandle {
   std::shared_ptr<Engine> engine;
 };
-struct ModelHandle {
-  std::shared_ptr<Engine> engine;
+struct ModelHandle : OfEngine {
   Engine::Loaded loaded;
 };
-struct SessionHandle {
-  std::shared_ptr<Engine> engine;
+struct SessionHandle : OfEngine {
   std::shared_ptr<ModelRunner> runner;
   SessionId id = 0;
 };
-struct RequestHandle {
+struct RequestHandle : OfEngine {
   static constexpr RequestId kNone = ~RequestId{0};
 
   RequestHandle(std::shared_ptr<Engine> its_engine,
                 std::shared_ptr<ModelRunner> its_runner)
-      : engine(std::move(its_engine)), runner(std::move(its_runner)) {}
+      : OfEngine(std::move(its_engine)), runner(std::move(its_runner)) {}
 
   // Events carry the handle and may reach another thread before the submitting
   // one has the id: those calls wait the moment it takes.
@@ -49,14 +63,12 @@ struct RequestHandle {
     id_.notify_all();
   }
 
-  std::shared_ptr<Engine> engine;
   std::shared_ptr<ModelRunner> runner;
 
  private:
   std::atomic<RequestId> id_{0};
 };
-struct PrefixHandle {
-  std::shared_ptr<Engine> engine;
+struct PrefixHandle : OfEngine {
   std::shared_ptr<ModelRunner> runner;
   PrefixId id = 0;
 };
@@ -105,6 +117,21 @@ typename HandleTraits<T>::Pointer AddHandle(T object) {
   const uint64_t handle = NewHandleNumber(HandleTraits<T>::kType);
   InsertHandle(handle, std::make_shared<T>(std::move(object)));
   return reinterpret_cast<typename HandleTraits<T>::Pointer>(handle);
+}
+
+// The same for what was just made in the engine: should there be no memory for
+// a handle, `undo` takes it back.
+template <typename T, typename Undo>
+typename HandleTraits<T>::Pointer AddHandleOr(T object, Undo&& undo) {
+  auto take_back = absl::MakeCleanup([&] {
+    static_cast<void>(Caught([&] {
+      undo();
+      return absl::OkStatus();
+    }));
+  });
+  const auto handle = AddHandle(std::move(object));
+  std::move(take_back).Cancel();
+  return handle;
 }
 
 template <typename T, typename Pointer>

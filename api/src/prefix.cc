@@ -4,6 +4,19 @@
 #include "api/src/request_input.h"
 #include "api/src/shim.h"
 
+namespace inlay::api {
+namespace {
+
+// A handle for a prefix that `model` has retained for it.
+inlay_prefix* AddPrefix(const ModelHandle& model, PrefixId id) {
+  const std::shared_ptr<ModelRunner>& runner = model.loaded.runner;
+  return AddHandleOr(PrefixHandle{model.engine, runner, id},
+                     [&] { runner->ReleasePrefix(id); });
+}
+
+}  // namespace
+}  // namespace inlay::api
+
 using namespace inlay::api;  // NOLINT: the shim's own names
 
 void inlay_prefix_options_init(inlay_prefix_options* options) {
@@ -32,8 +45,7 @@ inlay_status inlay_prefix_create(inlay_model* model, const char* name,
         const inlay::PrefixId id,
         handle->loaded.runner->CreatePrefix(name, std::move(input),
                                             read.pin != 0, read.budget_bytes));
-    *prefix =
-        AddHandle(PrefixHandle{handle->engine, handle->loaded.runner, id});
+    *prefix = AddPrefix(*handle, id);
     return absl::OkStatus();
   });
 }
@@ -47,8 +59,7 @@ inlay_status inlay_prefix_find(inlay_model* model, const char* name,
     INLAY_RETURN_IF_ERROR(CheckPointer(name, "name"));
     INLAY_ASSIGN_OR_RETURN(const inlay::PrefixId id,
                            handle->loaded.runner->RetainPrefix(name));
-    *prefix =
-        AddHandle(PrefixHandle{handle->engine, handle->loaded.runner, id});
+    *prefix = AddPrefix(*handle, id);
     return absl::OkStatus();
   });
 }
@@ -70,7 +81,7 @@ inlay_status inlay_prefix_open(inlay_prefix* prefix, inlay_session** session,
     INLAY_ASSIGN_OR_RETURN(const auto handle, GetHandle<PrefixHandle>(prefix));
     INLAY_ASSIGN_OR_RETURN(const inlay::SessionId id,
                            handle->runner->OpenPrefix(handle->id));
-    *session = AddHandle(SessionHandle{handle->engine, handle->runner, id});
+    *session = AddSession(handle->engine, handle->runner, id);
     return absl::OkStatus();
   });
 }

@@ -161,8 +161,7 @@ inlay_status inlay_session_create(inlay_model* model, inlay_session** session,
     INLAY_ASSIGN_OR_RETURN(const auto handle, GetRunnableModel(model));
     INLAY_ASSIGN_OR_RETURN(const inlay::SessionId id,
                            handle->loaded.runner->CreateSession());
-    *session =
-        AddHandle(SessionHandle{handle->engine, handle->loaded.runner, id});
+    *session = AddSession(handle->engine, handle->loaded.runner, id);
     return absl::OkStatus();
   });
 }
@@ -185,7 +184,7 @@ inlay_status inlay_session_fork(inlay_session* session, inlay_session** fork,
                            GetHandle<SessionHandle>(session));
     INLAY_ASSIGN_OR_RETURN(const inlay::SessionId id,
                            handle->runner->Fork(handle->id));
-    *fork = AddHandle(SessionHandle{handle->engine, handle->runner, id});
+    *fork = AddSession(handle->engine, handle->runner, id);
     return absl::OkStatus();
   });
 }

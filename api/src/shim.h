@@ -147,6 +147,14 @@ void ReleaseAndWake(std::shared_ptr<T> handle) {
   engine->Wake();
 }
 
+// A handle for a session that was just made.
+inline inlay_session* AddSession(const std::shared_ptr<Engine>& engine,
+                                 const std::shared_ptr<ModelRunner>& runner,
+                                 SessionId id) {
+  return AddHandleOr(SessionHandle{engine, runner, id},
+                     [&] { runner->ReleaseSession(id); });
+}
+
 inline absl::Status CheckPointer(const void* pointer, const char* name) {
   if (pointer != nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(FormattedString("%s is null", name));

@@ -19,8 +19,8 @@ absl::Status RestoreInto(inlay_model* model, absl::Span<const std::byte> data,
   INLAY_ASSIGN_OR_RETURN(const auto handle, GetRunnableModel(model));
   INLAY_ASSIGN_OR_RETURN(const ModelRunner::Restored restored,
                          handle->loaded.runner->Restore(data));
-  *session = AddHandle(
-      SessionHandle{handle->engine, handle->loaded.runner, restored.session});
+  *session =
+      AddSession(handle->engine, handle->loaded.runner, restored.session);
   if (info == nullptr) return absl::OkStatus();
   inlay_restore_info result;
   inlay_restore_info_init(&result);

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "api/src/shim.h"
+#include "core/text/utf8.h"
 
 namespace inlay::api {
 
@@ -27,7 +28,10 @@ inlay_status Report(const absl::Status& status, inlay_error** error) noexcept {
   const bool is_answer = code == INLAY_TIMEOUT || code == INLAY_END;
   if (status.ok() || is_answer || error == nullptr) return code;
   try {
-    *error = AddHandle(ErrorHandle{code, std::string(status.message())});
+    // Messages quote paths, which are bytes.
+    std::string message;
+    AppendValidUtf8(std::string(status.message()), &message);
+    *error = AddHandle(ErrorHandle{code, std::move(message)});
   } catch (...) {
     // Without memory for the message the code must do.
   }

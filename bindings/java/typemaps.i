@@ -85,10 +85,22 @@ static jfloatArray ToFloatArray(JNIEnv* env, const float* values, size_t count) 
   return array;
 }
 
-/* A copy with a NUL behind it, to be freed; null with OutOfMemoryError pending. */
+/* True, with NullPointerException pending: JNI's functions for arrays end the process instead. */
+static int IsNull(JNIEnv* env, jobject array) {
+  jclass type;
+  if (array != NULL) return 0;
+  type = (*env)->FindClass(env, "java/lang/NullPointerException");
+  if (type != NULL) (*env)->ThrowNew(env, type, "an argument is null");
+  return 1;
+}
+
+/* A copy with a NUL behind it, to be freed; null with an exception pending. */
 static char* CopyBytes(JNIEnv* env, jbyteArray array, size_t* size) {
-  const jsize length = (*env)->GetArrayLength(env, array);
-  char* copy = (char*)malloc((size_t)length + 1);
+  jsize length;
+  char* copy;
+  if (IsNull(env, array)) return NULL;
+  length = (*env)->GetArrayLength(env, array);
+  copy = (char*)malloc((size_t)length + 1);
   if (copy == NULL) {
     ThrowOutOfMemory(env);
     return NULL;
@@ -106,9 +118,11 @@ static void FreeStrings(const char* const* strings, size_t count) {
 }
 
 static const char** CopyStrings(JNIEnv* env, jobjectArray array, size_t* count) {
-  const jsize length = (*env)->GetArrayLength(env, array);
-  char** copy = (char**)calloc((size_t)length + 1, sizeof(char*));
-  jsize i;
+  jsize length, i;
+  char** copy;
+  if (IsNull(env, array)) return NULL;
+  length = (*env)->GetArrayLength(env, array);
+  copy = (char**)calloc((size_t)length + 1, sizeof(char*));
   if (copy == NULL) {
     ThrowOutOfMemory(env);
     return NULL;
@@ -277,6 +291,7 @@ INLAY_JAVA_HANDLE(inlay_prefix)
 %typemap(jstype) (const char* text, size_t text_bytes), (const void* data, size_t bytes) "byte[]"
 %typemap(javain) (const char* text, size_t text_bytes), (const void* data, size_t bytes) "$javainput"
 %typemap(in) (const char* text, size_t text_bytes), (const void* data, size_t bytes) %{
+  if (IsNull(jenv, $input)) return $null;
   $1 = ($1_ltype)(*jenv)->GetByteArrayElements(jenv, $input, NULL);
   if ($1 == NULL) return $null;
   $2 = (size_t)(*jenv)->GetArrayLength(jenv, $input);
@@ -291,6 +306,7 @@ INLAY_JAVA_HANDLE(inlay_prefix)
 %typemap(jstype) (const int32_t* tokens, size_t num_tokens), (int32_t* tokens, size_t capacity) "int[]"
 %typemap(javain) (const int32_t* tokens, size_t num_tokens), (int32_t* tokens, size_t capacity) "$javainput"
 %typemap(in) (const int32_t* tokens, size_t num_tokens), (int32_t* tokens, size_t capacity) %{
+  if (IsNull(jenv, $input)) return $null;
   $1 = ($1_ltype)(*jenv)->GetIntArrayElements(jenv, $input, NULL);
   if ($1 == NULL) return $null;
   $2 = (size_t)(*jenv)->GetArrayLength(jenv, $input);
@@ -329,6 +345,7 @@ INLAY_JAVA_HANDLE(inlay_prefix)
 %typemap(jstype) (TYPE* kept, size_t count) #JAVA "[]"
 %typemap(javain) (TYPE* kept, size_t count) "$javainput"
 %typemap(in) (TYPE* kept, size_t count) %{
+  if (IsNull(jenv, $input)) return $null;
   $2 = (size_t)(*jenv)->GetArrayLength(jenv, $input);
   $1 = (TYPE*)malloc(($2 + 1) * sizeof(TYPE));
   if ($1 == NULL) {

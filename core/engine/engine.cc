@@ -4,12 +4,11 @@
 #include <chrono>
 #include <exception>
 #include <limits>
-#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "core/engine/clock.h"
-#include "memory/device/block_signals.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -26,15 +25,9 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
   std::shared_ptr<Engine> engine(new Engine(options));
   INLAY_RETURN_IF_ERROR(engine->OpenDevice());
   if (options.own_thread) {
-    // The host's signal handlers run on the host's threads.
-    const ScopedBlockSignals block_signals;
-    try {
-      engine->thread_ =
-          std::thread([raw = engine.get()] { raw->ThreadMain(); });
-    } catch (const std::system_error& error) {
-      return absl::ResourceExhaustedError(FormattedString(
-          "the engine's thread could not be started: %s", error.what()));
-    }
+    INLAY_ASSIGN_OR_RETURN(engine->thread_, Thread::Start([raw = engine.get()] {
+                             raw->ThreadMain();
+                           }));
   }
   return engine;
 }
@@ -81,7 +74,7 @@ void Engine::Close() {
     MutexLock step_lock(&step_mu_);
     for (const auto& runner : runners) runner->Close();
   }
-  if (thread_.joinable()) thread_.join();
+  if (thread_.joinable()) thread_.Join();
   events_.Close();
   // Handles of models and sessions may live on: nothing is computed for them.
   if (device_ != nullptr) device_->StopThreads();
@@ -97,6 +90,7 @@ absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
       std::unique_ptr<LoadedModel> loaded,
       LoadModelFromPath(path, options, *device_, options_.log));
   Loaded result;
+  std::shared_ptr<ModelRunner> runner;
   if (!options.vocab_only) {
     RunnerContext context;
     context.device = device_.get();
@@ -114,21 +108,31 @@ absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
     context.allocator = options_.allocator;
     context.log = options_.log;
     INLAY_ASSIGN_OR_RETURN(
-        std::shared_ptr<ModelRunner> runner,
-        ModelRunner::Create(context, std::move(loaded), options));
-    MutexLock lock(&mu_);
-    if (closed()) return absl::UnavailableError("the engine was released");
-    runners_.push_back(runner);
-    // Shares the runner's ownership: the model lives as long as its runner.
-    result.model =
-        std::shared_ptr<const LoadedModel>(runner, &runner->loaded());
-    result.runner = std::move(runner);
-  } else {
-    result.model = std::move(loaded);
+        runner, ModelRunner::Create(context, std::move(loaded), options));
   }
+  // Before it is one of the engine's: a cancelled one is freed here and now.
   if (options.progress && !options.progress(LoadStage::kReady, 1.0f)) {
     return absl::CancelledError("the progress callback cancelled the load");
   }
+  if (runner == nullptr) {
+    result.model = std::move(loaded);
+    return result;
+  }
+  {
+    MutexLock lock(&mu_);
+    if (closed()) return absl::UnavailableError("the engine was released");
+    runners_.push_back(runner);
+  }
+  // A budget set since its cache was made did not reach it.
+  const MemoryUse use = device_->memory_use();
+  if (use.budget_bytes > 0 && use.total_bytes > use.budget_bytes) {
+    budget_changed_ = true;
+    ObeyWhereFree();
+    NotifyWork();
+  }
+  // Shares the runner's ownership: the model lives as long as its runner.
+  result.model = std::shared_ptr<const LoadedModel>(runner, &runner->loaded());
+  result.runner = std::move(runner);
   return result;
 }
 

@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -21,6 +20,7 @@
 #include "core/engine/model_runner.h"
 #include "core/engine/trace.h"
 #include "memory/device/device.h"
+#include "memory/device/thread.h"
 #include "memory/device/thread_pool.h"
 #include "memory/mutex.h"
 #include "sched/config.h"
@@ -102,9 +102,10 @@ class Engine {
   absl::StatusOr<ReplayReport> Replay(const ModelRunner& runner,
                                       const std::string& path);
 
-  // Lets the engine's own thread, if it has one, look for what can be
-  // reclaimed.
+  // Lets the engine's own thread, if it has one, look for what there is to do,
   void Wake();
+  // ... or for models that nobody holds, if there is one.
+  void WakeToReclaim();
 
   EventQueue& events() { return events_; }
   // Filled in place: it is large.
@@ -128,8 +129,6 @@ class Engine {
   void ObeyWhereFree();
   bool ApplyBudget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
   void Reclaim();
-  // If there is something for it.
-  void WakeToReclaim();
   void Retire(ModelRunner& runner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NotifyWork();
 
@@ -152,7 +151,7 @@ class Engine {
   std::vector<std::shared_ptr<ModelRunner>> runners_ ABSL_GUARDED_BY(mu_);
   EngineMetrics retired_ ABSL_GUARDED_BY(mu_);  // of models that are gone
   uint32_t num_loaded_ ABSL_GUARDED_BY(mu_) = 0;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace inlay

@@ -142,6 +142,7 @@ void EventQueue::Close() {
   closed_ = true;
   for (auto& [request, stream] : streams_) stream.arrived->SignalAll();
   arrived_.SignalAll();
+  UpdateDescriptor();
 }
 
 absl::StatusOr<int> EventQueue::Descriptor() {
@@ -158,13 +159,15 @@ absl::StatusOr<int> EventQueue::Descriptor() {
 }
 
 void EventQueue::UpdateDescriptor() {
-  if (descriptor_ < 0 || signalled_ == !events_.empty()) return;
+  // Closed, it wakes whoever waits for it as it does other waiters.
+  const bool readable = closed_ || !events_.empty();
+  if (descriptor_ < 0 || signalled_ == readable) return;
   uint64_t count = 1;
   // Neither call can fail on a descriptor of our own: the counter is 0 or 1.
-  if (events_.empty()) {
-    signalled_ = read(descriptor_, &count, sizeof(count)) < 0;
-  } else {
+  if (readable) {
     signalled_ = write(descriptor_, &count, sizeof(count)) > 0;
+  } else {
+    signalled_ = read(descriptor_, &count, sizeof(count)) < 0;
   }
 }
 

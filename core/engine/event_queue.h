@@ -41,8 +41,8 @@ class EventQueue {
   // Wakes all waiters; what is queued can still be taken.
   void Close();
 
-  // A descriptor readable while an event waits; created on first use, owned
-  // here. RESOURCE_EXHAUSTED when the system gives none.
+  // A descriptor readable while an event waits, and once closed; created on
+  // first use, owned here. RESOURCE_EXHAUSTED when the system gives none.
   absl::StatusOr<int> Descriptor();
 
  private:

@@ -219,7 +219,10 @@ void ModelRunner::ReleaseSession(SessionId id) {
     scheduler_->Retry();  // it may have had blocks set aside
     return;
   }
-  Request& request = *requests_.at(session.active);
+  CancelRequest(*requests_.at(session.active));
+}
+
+void ModelRunner::CancelRequest(Request& request) {
   request.cancelled = true;
   static_cast<void>(scheduler_->Cancel(request.id));
   if (!request.in_flight) End(request);
@@ -279,10 +282,7 @@ absl::Status ModelRunner::Cancel(RequestId id) {
   const auto it = requests_.find(id);
   if (it == requests_.end()) return absl::OkStatus();
   Record([&] { return CancelEntry{id}; });
-  Request& request = *it->second;
-  request.cancelled = true;
-  static_cast<void>(scheduler_->Cancel(id));
-  if (!request.in_flight) End(request);
+  CancelRequest(*it->second);
   return absl::OkStatus();
 }
 

@@ -265,6 +265,8 @@ class ModelRunner final : private KvOwner {
   void RetireKv(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<KvBlockTable*> HeldTables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  bool StepSilently(const StepLimits& limits, StepInfo* info);
+  void LogFailures();
   // When a step's phases ended.
   struct StepTimes {
     SteadyTime begin, planned, reserved, forwarded, sampled, end;
@@ -311,6 +313,8 @@ class ModelRunner final : private KvOwner {
   void EmitRows(BatchItem& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Event MakeEvent(const Request& request, EventKind kind) const;
+  // Ends it, at once or with the step that it is in.
+  void CancelRequest(Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Emits what is left of its output and its end, and forgets it. Never throws.
   void End(Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountTier(const KvTierStats& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

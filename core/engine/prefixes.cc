@@ -211,7 +211,11 @@ void ModelRunner::ReleasePrefix(PrefixId id) {
   if (closed_ || found == prefixes_.end()) return;
   Record([&] { return ReleasePrefixEntry{id}; });
   if (--found->second->holders > 0) return;
+  const auto warming = sessions_.find(found->second->warming);
   prefixes_.erase(found);
+  // Nobody is left to compute it for.
+  if (warming != sessions_.end())
+    CancelRequest(*requests_.at(warming->second->active));
   scheduler_->Retry();
 }
 

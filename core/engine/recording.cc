@@ -1,6 +1,8 @@
 #include "core/engine/recording.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -52,10 +54,24 @@ absl::StatusOr<std::shared_ptr<Recorder>> Recorder::Create(
         FormattedString("cannot record into a file whose path %s",
                         path.empty() ? "is empty" : "has a NUL inside"));
   }
+  // O_NONBLOCK: opening a pipe must not wait for a reader. Whoever reads one
+  // could also end the process by going away (SIGPIPE).
   ScopedDescriptor file(
-      &ops, ops.OpenAt(AT_FDCWD, path.c_str(),
-                       O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!file.valid()) return FileError(errno, "record into", path);
+      &ops,
+      ops.OpenAt(AT_FDCWD, path.c_str(),
+                 O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0600));
+  struct stat info;
+  if (!file.valid() || fstat(file.get(), &info) != 0)
+    return FileError(errno, "record into", path);
+  if (S_ISFIFO(info.st_mode)) {
+    return absl::InvalidArgumentError(FormattedString(
+        "cannot record into %s: it is a pipe, allowed: a regular file", path));
+  }
+  // One that was there before may be open to others; some file systems know no
+  // modes.
+  const bool is_open = S_ISREG(info.st_mode) && (info.st_mode & 077) != 0;
+  if (is_open && fchmod(file.get(), 0600) != 0 && info.st_uid != geteuid())
+    return FileError(errno, "keep to its owner", path);
   return std::shared_ptr<Recorder>(new Recorder(path, ops, std::move(file)));
 }
 

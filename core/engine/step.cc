@@ -26,6 +26,23 @@ constexpr uint64_t kMostBudgetUs = uint64_t{1} << 60;
 }  // namespace
 
 bool ModelRunner::Step(const StepLimits& limits, StepInfo* info) {
+  const bool did = StepSilently(limits, info);
+  LogFailures();
+  return did;
+}
+
+// Not under the mutex: the sink is the host's.
+void ModelRunner::LogFailures() {
+  std::vector<std::string> failures;
+  {
+    MutexLock lock(&mu_);
+    failures.swap(failures_);
+  }
+  for (const std::string& failure : failures)
+    context_.log(LogLevel::kWarning, failure);
+}
+
+bool ModelRunner::StepSilently(const StepLimits& limits, StepInfo* info) {
   StepTimes times;
   times.begin = Now();
   std::shared_ptr<Recorder> recorder;
@@ -78,7 +95,6 @@ bool ModelRunner::Step(const StepLimits& limits, StepInfo* info) {
   times.forwarded = Now();
   if (executed.ok()) executed = Caught([&] { return Sample(*info); });
   times.sampled = Now();
-  std::vector<std::string> failures;
   bool idle = false;
   {
     MutexLock lock(&mu_);
@@ -99,17 +115,12 @@ bool ModelRunner::Step(const StepLimits& limits, StepInfo* info) {
     info->decode_tokens += static_cast<uint32_t>(batch_.decode_tokens);
     batch_.Clear();
     CheckInvariantsInDebug();
-    failures.swap(failures_);
   }
   if (idle) {
     FlushRecording(recorder.get());
     WaitForEndedAhead();
     MutexLock lock(&mu_);
     DropAhead();
-  }
-  // Not under the mutex: the sink is the host's.
-  for (const std::string& failure : failures) {
-    context_.log(LogLevel::kWarning, failure);
   }
   return true;
 }

@@ -259,8 +259,12 @@ void ModelRunner::EmitEnd(Request& request) {
 }
 
 void ModelRunner::EndAll(const absl::Status& why) {
-  MutexLock lock(&mu_);
-  if (!closed_ && !requests_.empty()) StartOver(why);
+  {
+    MutexLock lock(&mu_);
+    if (closed_ || requests_.empty()) return;
+    StartOver(why);
+  }
+  LogFailures();
 }
 
 void ModelRunner::StartOver(const absl::Status& why) {

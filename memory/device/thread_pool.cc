@@ -9,13 +9,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
+#include <memory>
 #include <new>
-#include <system_error>
 #include <thread>
+#include <utility>
 
-#include "memory/device/block_signals.h"
 #include "memory/formatted_string.h"
+#include "memory/status.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -80,24 +80,22 @@ absl::StatusOr<std::unique_ptr<ThreadPool>> ThreadPool::Create(
         FormattedString("thread pool: %d threads asked for, 1 to %d allowed",
                         num_threads, kMaxThreads));
   }
-  std::unique_ptr<ThreadPool> pool(new (std::nothrow) ThreadPool);
-  if (pool == nullptr) {
-    return absl::ResourceExhaustedError("thread pool: out of memory");
-  }
-  ScopedBlockSignals block_signals;
   try {
+    std::unique_ptr<ThreadPool> pool(new ThreadPool);
     pool->workers_.reserve(static_cast<size_t>(num_threads - 1));
     for (int i = 1; i < num_threads; ++i) {
-      pool->workers_.emplace_back(&ThreadPool::WorkerMain, pool.get());
+      auto worker = Thread::Start([raw = pool.get()] { raw->WorkerMain(); });
+      if (!worker.ok()) {
+        return absl::ResourceExhaustedError(
+            FormattedString("thread pool: thread %d of %d: %s", i + 1,
+                            num_threads, worker.status().message()));
+      }
+      pool->workers_.push_back(*std::move(worker));
     }
-  } catch (const std::system_error&) {
-    return absl::ResourceExhaustedError(FormattedString(
-        "thread pool: the system refused thread %d of %d",
-        static_cast<int>(pool->workers_.size()) + 2, num_threads));
+    return pool;
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("thread pool: out of memory");
+    return OutOfMemoryError("thread pool: out of memory");
   }
-  return pool;
 }
 
 ThreadPool::~ThreadPool() { Stop(); }
@@ -109,7 +107,7 @@ void ThreadPool::Stop() {
   stop_.store(true);
   generation_.fetch_add(2);  // stays even: no loop to pick up
   generation_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  for (Thread& worker : workers_) worker.Join();
 }
 
 void ThreadPool::ParallelFor(int64_t size, int64_t grain, Body body) {

@@ -6,11 +6,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "memory/device/thread.h"
 
 namespace inlay {
 
@@ -31,7 +31,7 @@ class ThreadPool {
 
   // `num_threads` counts the caller: num_threads - 1 workers are started.
   // INVALID_ARGUMENT outside [1, kMaxThreads]; RESOURCE_EXHAUSTED when the
-  // system refuses one.
+  // system refuses one; OUT_OF_MEMORY.
   static absl::StatusOr<std::unique_ptr<ThreadPool>> Create(int num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -66,7 +66,7 @@ class ThreadPool {
   std::atomic<bool> busy_{false};
   std::atomic<bool> stopping_{false};  // Stop was called
   std::atomic<bool> stop_{false};
-  std::vector<std::thread> workers_;
+  std::vector<Thread> workers_;
 };
 
 }  // namespace inlay

@@ -5,11 +5,9 @@
 #include <exception>
 #include <limits>
 #include <new>
-#include <system_error>
 #include <utility>
 #include <vector>
 
-#include "memory/device/block_signals.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -96,17 +94,16 @@ void KvTier::StartDisk(const KvTierOptions& options) {
     return;
   }
   files_ = *std::move(files);
-  ScopedBlockSignals block_signals;
-  try {
-    io_busy_ = true;  // until it has read the folder
-    io_ = std::thread(&KvTier::IoMain, this);
-  } catch (const std::system_error&) {
-    io_busy_ = false;
-    files_ = nullptr;
-    disk_note_ =
-        FormattedString("no KV is kept in %s: the system refused a thread",
-                        options.disk_folder);
+  io_busy_ = true;  // until it has read the folder
+  auto io = Thread::Start([this] { IoMain(); });
+  if (io.ok()) {
+    io_ = *std::move(io);
+    return;
   }
+  io_busy_ = false;
+  files_ = nullptr;
+  disk_note_ = FormattedString("no KV is kept in %s: %s", options.disk_folder,
+                               io.status().message());
 }
 
 KvTier::~KvTier() {
@@ -115,7 +112,7 @@ KvTier::~KvTier() {
     stop_ = true;
     changed_.SignalAll();
   }
-  if (io_.joinable()) io_.join();
+  if (io_.joinable()) io_.Join();
 }
 
 int32_t KvTier::TakeSlot(bool even_fresh) {

@@ -16,12 +16,12 @@
 #include <deque>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "memory/device/thread.h"
 #include "memory/kv/prefix_index.h"
 #include "memory/kv/tier_disk_index.h"
 #include "memory/kv/tier_files.h"
@@ -134,7 +134,7 @@ class KvTier {
   KvTierStats counts_ ABSL_GUARDED_BY(mu_);
   std::string disk_note_ ABSL_GUARDED_BY(mu_);
 
-  std::thread io_;  // the last member: it uses all others
+  Thread io_;  // the last member: it uses all others
 };
 
 }  // namespace inlay

@@ -92,6 +92,10 @@ KvRecordFiles::KvRecordFiles(const Form& form, const FileOps& ops,
       folder_(std::move(folder)),
       lock_(std::move(lock)) {}
 
+// Not by closing alone: a child that the host has forked has the descriptor
+// too.
+KvRecordFiles::~KvRecordFiles() { flock(lock_.get(), LOCK_UN); }
+
 uint64_t KvRecordFiles::HeaderBytes() const {
   return kFixedBytes + 4 * static_cast<uint64_t>(form_.block_size);
 }
@@ -181,10 +185,12 @@ absl::Status KvRecordFiles::Write(const KvBlockKey& key,
                                   absl::Span<const std::byte> bytes) const {
   const std::vector<std::byte> header = MakeHeader(key, tokens, bytes);
   const std::string name = NameOf({form_.owner, key});
+  // O_NONBLOCK: as in Read().
   ScopedDescriptor file(
-      &ops_,
-      ops_.OpenAt(folder_.get(), name.c_str(),
-                  O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+      &ops_, ops_.OpenAt(folder_.get(), name.c_str(),
+                         O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW |
+                             O_NONBLOCK,
+                         0600));
   if (!file.valid()) return FileError(errno, "create", name);
   if (!WriteFully(ops_, file.get(), header) ||
       !WriteFully(ops_, file.get(), bytes)) {

@@ -69,6 +69,7 @@ class KvRecordFiles {
   // FileError().
   static absl::StatusOr<std::unique_ptr<KvRecordFiles>> Open(
       const std::string& folder, const Form& form, const FileOps& ops);
+  ~KvRecordFiles();
 
   // What a record takes of a disk, in whole pages; files of another owner by
   // their size.

@@ -182,6 +182,15 @@ TEST_P(BothDrives, TheDescriptorIsReadableWhileAnEventWaits) {
   EXPECT_EQ(inlay_event_next(host.engine, 20'000, &event, error.out()),
             INLAY_TIMEOUT);
   EXPECT_FALSE(readable(0));
+
+  // Whoever waits for it is woken when the engine goes.
+  std::thread waiter([&] { EXPECT_TRUE(readable(20'000)); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  inlay_engine_release(host.engine);
+  waiter.join();
+  EXPECT_TRUE(readable(0));
+  EXPECT_EQ(inlay_event_next(host.engine, 0, &event, error.out()),
+            INLAY_INVALID_HANDLE);
   inlay_session_release(session);
 }
 

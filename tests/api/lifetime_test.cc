@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <thread>
 
 #include "tests/api/host.h"
@@ -254,6 +255,55 @@ TEST(Release, OfAModelReclaimsWithTheNextStep) {
   host.Step();
   EXPECT_EQ(allocator.live_bytes(), 0);
   EXPECT_EQ(host.Stats().num_models, 0u);
+}
+
+// An idle engine's own thread reclaims a model when whichever handle was its
+// last is gone: nothing else wakes it.
+TEST(Release, OfTheLastHandleReclaimsInAnIdleEngine) {
+  for (const char* last : {"model", "session", "request", "prefix"}) {
+    SCOPED_TRACE(last);
+    CountingAllocator allocator;
+    auto options = EngineDefaults();
+    options.drive = INLAY_DRIVE_THREAD;
+    allocator.AttachTo(options);
+    Host host(TinyModel(), options);
+    const std::vector<int32_t> prompt = {1, 2, 3};
+    const auto asked = TokensRequest(prompt, 2);
+    inlay_session* session = host.NewSession();
+    inlay_request* request = host.Submit(session, asked);
+    auto prefix_options = Defaults(inlay_prefix_options_init);
+    prefix_options.tokens = prompt.data();
+    prefix_options.num_tokens = prompt.size();
+    prefix_options.pin = 0;
+    inlay_prefix* prefix = nullptr;
+    ASSERT_EQ(
+        inlay_prefix_create(host.model, "p", &prefix_options, &prefix, nullptr),
+        INLAY_OK);
+    inlay_event* event = nullptr;
+    while (inlay_request_next_event(request, 20'000'000, &event, nullptr) ==
+           INLAY_OK) {
+      inlay_event_release(event);
+    }
+    const std::string kind = last;
+    const std::vector<std::pair<std::string, std::function<void()>>> releases =
+        {{"model", [&] { inlay_model_release(host.model); }},
+         {"session", [&] { inlay_session_release(session); }},
+         {"request", [&] { inlay_request_release(request); }},
+         {"prefix", [&] { inlay_prefix_release(prefix); }}};
+    for (const auto& [name, release] : releases) {
+      if (name != kind) release();
+    }
+    // Long enough for it to fall asleep again.
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_GT(allocator.live_bytes(), 0);
+    for (const auto& [name, release] : releases) {
+      if (name == kind) release();
+    }
+    for (int i = 0; i < 5000 && allocator.live_bytes() > 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(allocator.live_bytes(), 0);
+  }
 }
 
 TEST(Engines, SeveralWithSeveralModels) {

@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <regex>
 #include <sstream>
+#include <thread>
 
 #include "tests/api/host.h"
 
@@ -43,6 +45,63 @@ TEST(Log, GoesToTheHostUpToItsLevel) {
       EXPECT_EQ(sink.count, 0) << sink.text;
     }
   }
+}
+
+// At once, also where no step computes anything: of a request whose deadline
+// passed while it waited.
+TEST(Log, TellsOfARequestThatFailedWhileItWaited) {
+  int count = 0;
+  auto options = EngineDefaults();
+  options.log_user = &count;
+  options.log = [](void* user, int32_t, const char* message) {
+    EXPECT_THAT(message, HasSubstr("deadline"));
+    ++*static_cast<int*>(user);
+  };
+  Host host(TinyModel(), options);
+  inlay_session* session = host.NewSession();
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  auto late = TokensRequest(prompt, 4);
+  late.deadline_us = 1;
+  inlay_request* request = host.Submit(session, late);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  host.Step();
+  EXPECT_EQ(count, 1);
+  EXPECT_EQ(host.Finish(request).finish.status, INLAY_TIMEOUT);
+  EXPECT_EQ(count, 1);
+  inlay_session_release(session);
+}
+
+// Paths are bytes; what quotes them is UTF-8.
+TEST(Log, AndErrorsAreUtf8) {
+  std::string text;
+  auto options = EngineDefaults();
+  options.log_level = INLAY_LOG_INFO;
+  options.log_user = &text;
+  options.log = [](void* user, int32_t, const char* message) {
+    *static_cast<std::string*>(user) += message;
+  };
+  Host host("", options);
+  std::string folder = ::testing::TempDir() + "inlay-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string path = folder +
+                           "/\xff\xc0"
+                           "model";
+  std::filesystem::create_directory_symlink(TinyModel(), path);
+  inlay_model* model = nullptr;
+  EXPECT_EQ(
+      inlay_model_load(host.engine, path.c_str(), nullptr, &model, nullptr),
+      INLAY_OK);
+  inlay_model_release(model);
+  EXPECT_THAT(text, HasSubstr("loaded " + folder +
+                              "/\xef\xbf\xbd\xef\xbf\xbd"
+                              "model"));
+  Error error;
+  EXPECT_EQ(inlay_model_load(host.engine, (path + "s").c_str(), nullptr, &model,
+                             error.out()),
+            INLAY_NOT_FOUND);
+  EXPECT_THAT(error.message(), HasSubstr("/\xef\xbf\xbd\xef\xbf\xbd"
+                                         "models"));
+  std::filesystem::remove_all(folder);
 }
 
 struct Progress {
@@ -109,8 +168,10 @@ TEST(Progress, CancelsAtEveryCall) {
     if (!completed) {
       EXPECT_EQ(progress.calls.size(), n + 1) << "called after the cancel";
     }
-    inlay_model_release(model);
-    host.Step();
+    if (completed) {
+      inlay_model_release(model);
+      host.Step();
+    }
     EXPECT_EQ(allocator.live_bytes(), 0) << n;
   }
   EXPECT_TRUE(completed);
@@ -180,6 +241,53 @@ TEST_F(WithoutIds, IdsComeFirst) {
   Edit("tokenizer_config.json", R"re("eos_token": "<\|eos\|>")re",
        R"("eos_token": "<|no such|>")");
   EXPECT_EQ(eos(), -1);
+}
+
+// The engine is another thread's to use meanwhile: a budget that comes when the
+// cache is there already is kept too.
+TEST(Progress, BudgetsSetMeanwhileAreKept) {
+  struct Meanwhile {
+    inlay_engine* engine = nullptr;
+    uint64_t budget = 0;
+    inlay_status status = INLAY_INTERNAL;
+  } meanwhile;
+  for (const int32_t drive : {INLAY_DRIVE_HOST, INLAY_DRIVE_THREAD}) {
+    auto engine_options = EngineDefaults();
+    engine_options.drive = drive;
+    Host host(TinyModel(), engine_options, SmallCache());
+    const auto before = host.Stats();
+    const uint64_t floor = before.weight_bytes + before.workspace_bytes;
+    meanwhile.engine = host.engine;
+    meanwhile.budget = 2 * floor + 24 * kBlockBytes;
+    auto options = SmallCache();
+    options.progress_user = &meanwhile;
+    options.progress = [](void* user, int32_t stage, float) -> int32_t {
+      auto* self = static_cast<Meanwhile*>(user);
+      if (stage != INLAY_LOAD_READY) return 0;
+      std::thread([self] {
+        self->status = inlay_engine_set_memory_budget(self->engine, 0,
+                                                      self->budget, nullptr);
+      }).join();
+      return 0;
+    };
+    Error error;
+    inlay_model* second = nullptr;
+    ASSERT_EQ(inlay_model_load(host.engine, TinyModel().c_str(), &options,
+                               &second, error.out()),
+              INLAY_OK)
+        << error.message();
+    EXPECT_EQ(meanwhile.status, INLAY_OK);
+    const auto kept = [&] {
+      return host.Stats().memory_bytes <= meanwhile.budget;
+    };
+    for (int i = 0; i < 5000 && !kept(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_TRUE(kept()) << host.Stats().memory_bytes;
+    EXPECT_GT(host.Stats().kv_bytes, 0u);
+    inlay_model_release(second);
+    host.ExpectWorks();
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -179,6 +180,16 @@ TEST_F(DurableFileTest, SaysWhatIsWrong) {
     EXPECT_EQ(DurableFile::Create(path, FileReaders::kOwner).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
+  // A device would be gone for everybody.
+  const std::string pipe = folder_.File("pipe"), link = folder_.File("link");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  ASSERT_EQ(symlink("/dev/null", link.c_str()), 0);
+  for (const std::string& path : {pipe, link}) {
+    const auto file = DurableFile::Create(path, FileReaders::kOwner);
+    EXPECT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument);
+    ASSERT_EQ(unlink(path.c_str()), 0);
+  }
+  EXPECT_TRUE(folder_.Names().empty());
   std::ofstream(folder_.File("plain")) << "x";
   EXPECT_FALSE(
       DurableFile::Create(folder_.File("plain/f"), FileReaders::kUmask).ok());

@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -181,6 +184,21 @@ TEST_F(TierFilesTest, OneAtATime) {
               HasSubstr("another process or another model"));
   first = nullptr;
   EXPECT_NE(Open(), nullptr);
+}
+
+// A child that the host forked meanwhile has the lock's descriptor too.
+TEST_F(TierFilesTest, ChildrenDoNotKeepTheFolder) {
+  auto files = Open();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(60);
+    while (true) pause();
+  }
+  files = nullptr;
+  EXPECT_NE(Open(), nullptr);
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
 TEST_F(TierFilesTest, FoldersThatCannotBe) {

@@ -22,6 +22,7 @@
  *   void ignore them. Each handle is released once by whoever got it, in any order, from any thread (a finalizer's too):
  *   release only marks, and the next step reclaims. What a handle depends on lives until the last of them is gone, except
  *   that releasing the engine ends all work at once and later calls on its models, sessions and requests give INLAY_CLOSED.
+ *   In the child of fork() those of the parent are invalid, and releasing them does nothing; it can make an engine of its own.
  *
  * THREADS. Unless a declaration says otherwise, any function may be called from any thread at any time. Callbacks run on
  *   the thread that causes them; they must not call back into the library for the same engine, and must not throw. An engine's
@@ -471,7 +472,7 @@ INLAY_API void inlay_quantize_options_init_sized(inlay_quantize_options* options
  * rows do not fit a type's blocks, the nearest type that fits takes its place. `out_path` is replaced when the file is complete, and
  * keeps what it has otherwise. Calibration keeps 4 bytes for each token and element of the residual stream, 4 n^2 for each input of
  * n elements of one layer (IMATRIX: 8 n; of its experts `expert_bytes` at a time), and for GPTQ a layer in float32, of its experts what is written; where layers read the
- * keys and values of others, those of all tokens. Types u4_g128, u4_g32, i8_g128 and i8_g32 (since 5) give a
+ * keys and values of others, those of all tokens. The model's files are mapped meanwhile: the host must not truncate them. Types u4_g128, u4_g32, i8_g128 and i8_g32 (since 5) give a
  * Hugging Face folder instead, of GPTQ's layout, whose other tensors are as they were; its files are replaced one by one, and
  * those of tokenizer, chat templates, generation_config.json and sentence-transformers are copied. So do
  * (since 6) u4_g64, u4_channel, these with _sym, i8_g64, i8_channel, i8_channel_sym (since 10 all i8 with _sym); awq_g128, awq_g64, awq_g32 of AWQ's layout; w8a8_int8, w8a8_fp8,
@@ -843,8 +844,8 @@ INLAY_API inlay_status inlay_request_next_event(inlay_request* request, uint64_t
 INLAY_API inlay_status inlay_event_get_info(const inlay_event* event, inlay_event_info* info, inlay_error** error);
 INLAY_API void inlay_event_release(inlay_event* event);
 
-/* A descriptor that is readable while an event waits (Linux eventfd), for poll() and event loops. The engine owns it: do not
- * read, write or close it. */
+/* A descriptor that is readable while an event waits and once the engine was released (Linux eventfd), for poll() and event loops.
+ * The engine owns it: do not read, write or close it. */
 INLAY_API inlay_status inlay_engine_event_fd(inlay_engine* engine, int32_t* fd, inlay_error** error);
 
 /* ---- Record and replay -------------------------------------------------------------------------------------------------- */

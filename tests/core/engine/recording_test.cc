@@ -1,8 +1,11 @@
 // Recordings as bytes: damaged, made by nobody, on files that fail.
 #include "core/engine/recording.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
@@ -260,6 +263,27 @@ TEST_F(ReplayTest, WriteErrorsEndOnlyTheRecording) {
   (*recorder)->Write(CreateEntry{1});
   ops.fail_at = ops.num_calls + 7;
   EXPECT_FALSE((*recorder)->Finish().ok());
+}
+
+// It holds prompts, also where a file that others may read was there before.
+TEST_F(ReplayTest, TheFileIsItsOwnersAlone) {
+  std::ofstream(path()) << "an older recording";
+  ASSERT_EQ(chmod(path().c_str(), 0644), 0);
+  ASSERT_TRUE(Recorder::Create(path()).ok());
+  struct stat info;
+  ASSERT_EQ(stat(path().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  EXPECT_EQ(info.st_size, 0);
+}
+
+// Nor waits for a reader, nor dies of one that goes away.
+TEST_F(ReplayTest, RefusesPipes) {
+  ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(Recorder::Create(path()).status()));
+  const int reader = open(path().c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(Recorder::Create(path()).status()));
+  close(reader);
 }
 
 // Entries that no step flushes do not pile up.

@@ -56,6 +56,9 @@ class ErrorsTest {
       assertThrows(IllegalArgumentException.class, () -> engine.load("a\0b"));
       assertThrows(NullPointerException.class, () -> session.submit((String) null));
       assertThrows(NullPointerException.class, () -> engine.load((String) null));
+      // Arrays go to JNI as they are, whose functions end the process.
+      assertThrows(NullPointerException.class, () -> model.detokenize((int[]) null));
+      assertThrows(NullPointerException.class, () -> model.restore((byte[]) null));
       // Nothing of it did harm.
       assertEquals(4, session.generate(Support.STORY, Support.greedy(4)).tokens().length);
     }
