@@ -1,9 +1,9 @@
 // gated_norm on CUDA, a group as rms_norm has a row: a warp up to
-// kWarpRowWidth, otherwise a block. A thread's first vector stays in
-// registers, its weight there before the kernels queued before have ended; what
-// follows takes two passes, the second out of the first-level cache. Sums in
-// float32, a fixed tree; rounded once. Aims at the memory's bandwidth: x and z
-// read, y written.
+// kWarpRowWidth, otherwise a block. Many groups take two passes, the second out
+// of the first-level cache: at the memory's bandwidth, x and z read, y written.
+// Few groups of a vector a thread stay in registers, the weight there before
+// the kernels queued before have ended: so that one thing less follows another.
+// Sums in float32, a fixed tree, the same in both; rounded once.
 #include "kernels/cuda_row.cuh"
 #include "kernels/gated_norm/gated_norm.cuh"
 #include "kernels/rms_norm/rms_norm.cuh"
@@ -22,94 +22,99 @@ struct Args {
   int64_t groups;  // of all rows
 };
 
-// A vector of a group.
+// v times the gate of the elements at z.
 template <typename T, int kVector>
-struct Part {
-  __device__ void Load(const T* x) { LoadFloats<kVector>(x, v); }
-
-  // Of the elements at z.
-  __device__ void LoadGate(const GatedNormDesc& desc, const T* z) {
-    if (desc.gate == GateFunction::kNone) return;
-    LoadFloats<kVector>(z, gate);
-#pragma unroll
-    for (int j = 0; j < kVector; ++j) gate[j] = GateFactor(desc, gate[j]);
-  }
-
-  __device__ void LoadWeight(const float* weight) {
-    if (weight != nullptr) LoadFloats<kVector>(weight, w);
-  }
-
-  __device__ float AddTo(const GatedNormDesc& desc, float squares) const {
-    float of[kVector];
-#pragma unroll
-    for (int j = 0; j < kVector; ++j) {
-      of[j] = v[j];
-      if (desc.gate_first && desc.gate != GateFunction::kNone) {
-        of[j] = __fmul_rn(of[j], gate[j]);
-      }
-    }
-    return AddSquares(of, squares);
-  }
-
-  __device__ void Write(const GatedNormDesc& desc, float factor,
-                        bool has_weight, T* y) {
-#pragma unroll
-    for (int j = 0; j < kVector; ++j) {
-      v[j] = __fmul_rn(v[j], factor);
-      if (has_weight) v[j] = __fmul_rn(v[j], w[j]);
-      if (desc.gate != GateFunction::kNone) v[j] = __fmul_rn(v[j], gate[j]);
-    }
-    StoreFloats<kVector>(y, v);
-  }
-
-  float v[kVector];
+__device__ void Gate(const GatedNormDesc& desc, const T* z,
+                     float (&v)[kVector]) {
+  if (desc.gate == GateFunction::kNone) return;
   float gate[kVector];
-  float w[kVector];
-};
+  LoadFloats<kVector>(z, gate);
+#pragma unroll
+  for (int j = 0; j < kVector; ++j) {
+    v[j] = __fmul_rn(v[j], GateFactor(desc, gate[j]));
+  }
+}
 
 // x and y may be the same memory: a thread reads again only what it writes.
 template <typename T, int kVector, bool kWarp>
+__global__ void GatedNorm(const __grid_constant__ Args<T> args) {
+  const RowThreads<kWarp> threads;
+  const GatedNormDesc& desc = args.desc;
+  LetNextBegin();
+  WaitForPrevious();
+  if (kWarp && threads.row >= args.groups) return;
+  const int64_t row = threads.row / desc.groups;
+  const int64_t first = threads.row % desc.groups * desc.width;
+  const T* const x = args.x.row(row) + first;
+  const T* const z = args.z.row(row) + first;
+  T* const y = args.y.row(row) + first;
+  const float* weight = args.weight;
+  if (weight != nullptr && !desc.shared_weight) weight += first;
+  const int64_t step = int64_t{threads.count} * kVector;
+  float v[kVector];
+  float factor = 1.0f;
+  if (desc.normalise) {
+    float squares = 0.0f;
+    for (int64_t i = threads.lane * kVector; i < desc.width; i += step) {
+      LoadFloats<kVector>(x + i, v);
+      if (desc.gate_first) Gate<T>(desc, z + i, v);
+      squares = AddSquares(v, squares);
+    }
+    factor = RmsNormFactor(threads.Sum(squares), desc.width, args.epsilon);
+  }
+  for (int64_t i = threads.lane * kVector; i < desc.width; i += step) {
+    LoadFloats<kVector>(x + i, v);
+    RmsNormScale(v, factor, weight, i);
+    Gate<T>(desc, z + i, v);
+    StoreFloats<kVector>(y + i, v);
+  }
+}
+
+// The same of groups of a vector a thread or less.
+template <typename T, int kVector, bool kWarp>
 __global__ void __launch_bounds__(kWarp ? kWarpRowThreads : 1024)
-    GatedNorm(const __grid_constant__ Args<T> args) {
+    GatedNormAtOnce(const __grid_constant__ Args<T> args) {
   const RowThreads<kWarp> threads;
   const GatedNormDesc& desc = args.desc;
   LetNextBegin();
   const int64_t row = threads.row / desc.groups;
   const int64_t first = threads.row % desc.groups * desc.width;
+  const int64_t i = int64_t{threads.lane} * kVector;
+  const bool inside = i < desc.width;
   const float* weight = args.weight;
   if (weight != nullptr && !desc.shared_weight) weight += first;
-  const int64_t begin = int64_t{threads.lane} * kVector;
-  const int64_t step = int64_t{threads.count} * kVector;
-  const bool inside = begin < desc.width;
-  Part<T, kVector> part;
-  if (inside) part.LoadWeight(weight == nullptr ? nullptr : weight + begin);
+  float v[kVector] = {}, gate[kVector], w[kVector];
+  if (inside && weight != nullptr) LoadFloats<kVector>(weight + i, w);
   WaitForPrevious();
   if (kWarp && threads.row >= args.groups) return;
-  const T* const x = args.x.row(row) + first;
-  const T* const z = args.z.row(row) + first;
-  T* const y = args.y.row(row) + first;
+  const bool gated = desc.gate != GateFunction::kNone;
   if (inside) {
-    part.Load(x + begin);
-    part.LoadGate(desc, z + begin);
+    LoadFloats<kVector>(args.x.row(row) + first + i, v);
+    if (gated) LoadFloats<kVector>(args.z.row(row) + first + i, gate);
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) {
+      if (gated) gate[j] = GateFactor(desc, gate[j]);
+    }
   }
   float factor = 1.0f;
   if (desc.normalise) {
-    float squares = inside ? part.AddTo(desc, 0.0f) : 0.0f;
-    for (int64_t i = begin + step; i < desc.width; i += step) {
-      Part<T, kVector> other;
-      other.Load(x + i);
-      if (desc.gate_first) other.LoadGate(desc, z + i);
-      squares = other.AddTo(desc, squares);
+    float of[kVector];
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) {
+      of[j] =
+          inside && gated && desc.gate_first ? __fmul_rn(v[j], gate[j]) : v[j];
     }
-    factor = RmsNormFactor(threads.Sum(squares), desc.width, args.epsilon);
+    factor = RmsNormFactor(threads.Sum(AddSquares(of, 0.0f)), desc.width,
+                           args.epsilon);
   }
-  if (inside) part.Write(desc, factor, weight != nullptr, y + begin);
-  for (int64_t i = begin + step; i < desc.width; i += step) {
-    part.LoadWeight(weight == nullptr ? nullptr : weight + i);
-    part.Load(x + i);
-    part.LoadGate(desc, z + i);
-    part.Write(desc, factor, weight != nullptr, y + i);
+  if (!inside) return;
+#pragma unroll
+  for (int j = 0; j < kVector; ++j) {
+    v[j] = __fmul_rn(v[j], factor);
+    if (weight != nullptr) v[j] = __fmul_rn(v[j], w[j]);
+    if (gated) v[j] = __fmul_rn(v[j], gate[j]);
   }
+  StoreFloats<kVector>(args.y.row(row) + first + i, v);
 }
 
 template <typename T, int kVector>
@@ -122,11 +127,19 @@ absl::Status Launch(const GatedNormDesc& desc, const GatedNormParams& params,
                         params.weight,
                         params.epsilon,
                         params.x.rows() * desc.groups};
-  const auto kernel = desc.width <= kWarpRowWidth
-                          ? GatedNorm<T, kVector, true>
-                          : GatedNorm<T, kVector, false>;
-  return LaunchCuda("gated_norm", stream,
-                    RowGrid(args.groups, desc.width, kVector), kernel, args);
+  const bool warp = desc.width <= kWarpRowWidth;
+  const CudaGrid grid = RowGrid(args.groups, desc.width, kVector);
+  // As many as are under way together.
+  const int64_t a_group = (warp ? 32 : grid.threads) * int64_t{kVector};
+  const bool at_once =
+      desc.width <= a_group &&
+      grid.blocks * grid.threads <= int64_t{stream.num_sms()} * 1024;
+  const auto kernel =
+      at_once
+          ? (warp ? GatedNormAtOnce<T, kVector, true>
+                  : GatedNormAtOnce<T, kVector, false>)
+          : (warp ? GatedNorm<T, kVector, true> : GatedNorm<T, kVector, false>);
+  return LaunchCuda("gated_norm", stream, grid, kernel, args);
 }
 
 }  // namespace

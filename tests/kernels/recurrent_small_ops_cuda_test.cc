@@ -199,6 +199,46 @@ TEST(GatedNormCudaTest, MatchesFloat64) {
   }
 }
 
+// Many groups are read twice, few once.
+TEST(GatedNormCudaTest, RowsDoNotDependOnHowManyThereAre) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  constexpr int64_t kMany = 2600;
+  constexpr int64_t kFew = 3;
+  for (const int64_t width : {128, 520}) {
+    SCOPED_TRACE(width);
+    GatedNormDesc desc;
+    desc.width = width;
+    desc.groups = 2;
+    desc.gate_first = true;
+    desc.activation = DType::kBF16;
+    const int64_t all = desc.groups * width;
+    CudaTestMatrix x(RandomMatrix(desc.activation, kMany, all, 1, 8));
+    CudaTestMatrix z(RandomMatrix(desc.activation, kMany, all, 2, 8));
+    CudaTestMatrix weight(RandomMatrix(DType::kF32, 1, all, 3, 0));
+    ForEachCudaRow(GatedNormTable(), desc, cuda, [&](const GatedNormRow& row) {
+      const auto run = [&](int64_t first, int64_t count) {
+        CudaTestMatrix y(desc.activation, count, all, 8);
+        GatedNormParams params;
+        params.x = x.view().RowSlice(first, count);
+        params.z = z.view().RowSlice(first, count);
+        params.weight = weight.floats();
+        params.epsilon = 1e-5f;
+        params.y = y.view();
+        EXPECT_TRUE(row.run(desc, params, *cuda.stream).ok());
+        return y.Download();
+      };
+      const TestMatrix many = run(0, kMany);
+      for (const int64_t first : {int64_t{0}, kMany - kFew}) {
+        const TestMatrix few = run(first, kFew);
+        for (int64_t r = 0; r < kFew; ++r) {
+          EXPECT_EQ(few.RowBits(r), many.RowBits(first + r)) << first + r;
+        }
+      }
+    });
+  }
+}
+
 // Runs at any columns and at multiples of 16 bytes; more than a launch takes.
 TEST(ColumnsCudaTest, TakesRunsInOrder) {
   INLAY_REQUIRE_CUDA();
