@@ -106,6 +106,7 @@ constexpr GgufArch kArchs[] = {
     {"hunyuan-moe", "HunYuanMoEV1ForCausalLM", "hunyuan_v1_moe",
      gguf_names::kHunyuan},
     {"apertus", "ApertusForCausalLM", "apertus", gguf_names::kApertus},
+    {"afmoe", "AfmoeForCausalLM", "afmoe", gguf_names::kAfmoe},
     {"phimoe", "PhimoeForCausalLM", "phimoe", gguf_names::kPhimoe},
     {"phimoe", "PhiMoEForCausalLM", "phimoe", gguf_names::kPhimoe},
     {"jais2", "Jais2ForCausalLM", "jais2", gguf_names::kJais2},

@@ -278,6 +278,11 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     Json& scaling = (*config)["rope_scaling"];
     if (!scaling.is_object()) scaling = Json{{"rope_type", "default"}};
   }
+  if (keys.arch() == "afmoe") {  // of both llama.cpp assumes as much
+    (*config)["mup_enabled"] = true;
+    (*config)["global_attn_every_n_layers"] = 4;
+    (*config)["sliding_window"] = window.has_value() ? Json(*window) : Json();
+  }
   if (keys.arch() == "phimoe") {
     (*config)["sliding_window"] = window.has_value() ? Json(*window) : Json();
     (*config)["lm_head_bias"] = files.FindTensor("output.bias") != nullptr;

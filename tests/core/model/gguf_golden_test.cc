@@ -72,7 +72,8 @@ TEST_P(WrittenGguf, Goldens) {
       {"mistral4", "mistral4"},
       {"dbrx", "dbrx"},
       {"apertus", "apertus"},
-      {"phimoe", "phimoe"}};
+      {"phimoe", "phimoe"},
+      {"afmoe", "afmoe"}};
   const absl::Status written =
       Write(Open(GetParam(), "config.json"), kArchs.at(GetParam()));
   ASSERT_TRUE(written.ok()) << written;
@@ -84,6 +85,9 @@ TEST_P(WrittenGguf, Goldens) {
        {"mlp_only_layers", "attention_chunk_size", "no_rope_layer_interval",
         "floor_scale", "attn_scale", "router_jitter_noise"}) {
     if (published.contains(key)) files->config[key] = published[key];
+  }
+  if (published["model_type"] == "afmoe") {
+    files->config["layer_types"] = published["layer_types"];
   }
   CheckGoldens(*files);
 }
@@ -102,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(
         "nemotron", "olmo", "stablelm", "stablelm_12b", "cohere_plus", "falcon",
         "falcon_40b", "bloom", "mpt", "gpt_bigcode", "gpt_bigcode_mha",
         "exaone_moe", "exaone", "hunyuan_v1_dense", "hunyuan_v1_moe", "jais2",
-        "mistral4", "dbrx", "apertus", "phimoe"),
+        "mistral4", "dbrx", "apertus", "phimoe", "afmoe"),
     [](const auto& info) { return std::string(info.param); });
 
 // llama.cpp's names for text models of Qwen's multimodal ones, and what says

@@ -228,6 +228,10 @@ class WrittenGguf : public GgufGoldenModel {
           writer->SetU32(arch + ".expert_feed_forward_length",
                          config["intermediate_size"].get<uint32_t>()));
     }
+    if (arch == "afmoe") {
+      all->push_back(writer->SetF32(arch + ".expert_weights_scale",
+                                    config["route_scale"].get<float>()));
+    }
     if (config.contains("routed_scaling_factor")) {
       all->push_back(
           writer->SetF32(arch + ".expert_weights_scale",

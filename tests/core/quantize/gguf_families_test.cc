@@ -339,6 +339,7 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"kimi_query_rank", "kimi_linear", R"({"q_lora_rank": 32})"},
         Variant{"deepseek_v2_greedy", "deepseek_v2",
                 R"({"topk_method": "greedy"})"},
+        Variant{"afmoe", "afmoe", R"({"layer_types": null})"},
         Variant{"phimoe", "phimoe", R"({"router_jitter_noise": 0.01})"},
         Variant{"neox_one_stream", "gpt_neox",
                 R"({"use_parallel_residual": false})"}),
