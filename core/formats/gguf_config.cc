@@ -307,10 +307,11 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   const auto has = [&](std::string_view tensor) {
     return files.FindTensor(tensor) != nullptr;
   };
-  const bool has_query_bias = has("blk.0.attn_q.bias");
+  const bool has_query_bias =
+      has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
   const bool has_output_bias = has("blk.0.attn_output.bias");
-  const bool is_apart =
-      keys.arch().starts_with("glm4") || keys.arch() == "seed_oss";
+  const bool is_apart = keys.arch().starts_with("glm4") ||
+                        keys.arch() == "seed_oss" || keys.arch() == "chatglm";
   (*config)["attention_bias"] = is_apart ? has_query_bias : has_output_bias;
   if (keys.arch() == "seed_oss") {
     (*config)["attention_out_bias"] = has_output_bias;

@@ -119,6 +119,22 @@ inline constexpr GgufName kExaone[] = {
     {"blk.#.ffn_down", "transformer.h.#.mlp.c_proj"},
 };
 
+// GLM-4-9B: files have q, k and v joined, or apart.
+inline constexpr GgufName kChatGlm[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_qkv", "model.layers.#.self_attn.qkv_proj"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.gate_up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+};
+
 inline constexpr GgufName kAfmoe[] = {
     {"token_embd", "model.embed_tokens"},
     {"output_norm", "model.norm"},

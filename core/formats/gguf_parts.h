@@ -14,7 +14,7 @@
 namespace inlay {
 
 // `config`: config.json. `stored`: as gguf_source.h presents it. By model_type:
-//   gpt_neox, bloom, falcon, gpt_bigcode: P.JOINED [q's rows, k's, v's], named
+//   gpt_neox, bloom, falcon, gpt_bigcode, glm: P.JOINED [q's rows, k's, v's], named
 //     as GgufJoinedQkv() says, becomes "P.q_proj", "P.k_proj" and "P.v_proj";
 //     biases likewise
 //   falcon with two norms: P.input_layernorm becomes "P.ln_mlp"

@@ -91,7 +91,7 @@ class WrittenGguf : public GgufGoldenModel {
                         static_cast<int>(number("num_hidden_layers")),
                         number("num_attention_heads"),
                         config.value("num_key_value_heads", int64_t{0}), latent,
-                        SetLinear(config, name, is_old, &writer)));
+                        SetLinear(config, name, is_old, &writer), is_old));
     int64_t parts = 0;
     for (const GgufTensorData& tensor : tensors) parts += tensor.parts;
     const size_t keys = name == "apertus" ? 4 * number("num_hidden_layers") : 0;
