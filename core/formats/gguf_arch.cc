@@ -106,6 +106,8 @@ constexpr GgufArch kArchs[] = {
     {"hunyuan-moe", "HunYuanMoEV1ForCausalLM", "hunyuan_v1_moe",
      gguf_names::kHunyuan},
     {"apertus", "ApertusForCausalLM", "apertus", gguf_names::kApertus},
+    {"chatglm", "GlmForCausalLM", "glm", gguf_names::kChatGlm},
+    {"afmoe", "AfmoeForCausalLM", "afmoe", gguf_names::kAfmoe},
     {"phimoe", "PhimoeForCausalLM", "phimoe", gguf_names::kPhimoe},
     {"phimoe", "PhiMoEForCausalLM", "phimoe", gguf_names::kPhimoe},
     {"jais2", "Jais2ForCausalLM", "jais2", gguf_names::kJais2},
@@ -225,7 +227,7 @@ absl::StatusOr<const GgufArch*> FindGgufArchOf(const Json& config) {
 }
 
 std::string_view GgufJoinedQkv(std::string_view model_type) {
-  if (model_type == "gpt_neox") return "qkv_proj";
+  if (model_type == "gpt_neox" || model_type == "glm") return "qkv_proj";
   if (model_type == "gpt_bigcode") return "c_attn";
   const bool is_other = model_type == "bloom" || model_type == "falcon";
   return is_other ? "query_key_value" : std::string_view();

@@ -278,6 +278,11 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     Json& scaling = (*config)["rope_scaling"];
     if (!scaling.is_object()) scaling = Json{{"rope_type", "default"}};
   }
+  if (keys.arch() == "afmoe") {  // of both llama.cpp assumes as much
+    (*config)["mup_enabled"] = true;
+    (*config)["global_attn_every_n_layers"] = 4;
+    (*config)["sliding_window"] = window.has_value() ? Json(*window) : Json();
+  }
   if (keys.arch() == "phimoe") {
     (*config)["sliding_window"] = window.has_value() ? Json(*window) : Json();
     (*config)["lm_head_bias"] = files.FindTensor("output.bias") != nullptr;
@@ -302,10 +307,11 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   const auto has = [&](std::string_view tensor) {
     return files.FindTensor(tensor) != nullptr;
   };
-  const bool has_query_bias = has("blk.0.attn_q.bias");
+  const bool has_query_bias =
+      has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
   const bool has_output_bias = has("blk.0.attn_output.bias");
-  const bool is_apart =
-      keys.arch().starts_with("glm4") || keys.arch() == "seed_oss";
+  const bool is_apart = keys.arch().starts_with("glm4") ||
+                        keys.arch() == "seed_oss" || keys.arch() == "chatglm";
   (*config)["attention_bias"] = is_apart ? has_query_bias : has_output_bias;
   if (keys.arch() == "seed_oss") {
     (*config)["attention_out_bias"] = has_output_bias;

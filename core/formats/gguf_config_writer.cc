@@ -280,6 +280,7 @@ class ConfigWriter {
     if (arch_.name == "command-r") {
       return keys_.CopyNumber("logit_scale", "logit_scale", 0.0625);
     }
+    if (arch_.name == "afmoe") return WriteAfmoe();
     if (arch_.name == "phimoe") {
       INLAY_RETURN_IF_ERROR(keys_.Expect("router_jitter_noise", 0.01));
       return WriteWindow(0);
@@ -422,6 +423,24 @@ class ConfigWriter {
       INLAY_RETURN_IF_ERROR(keys_.CopyNumber(from, to, 1.0));
     }
     return absl::OkStatus();
+  }
+
+  // Files have scaled embeddings, and every fourth layer is full.
+  absl::Status WriteAfmoe() {
+    INLAY_ASSIGN_OR_RETURN(const bool scales,
+                           JsonBool(config_, "mup_enabled", false));
+    if (!scales) return keys_.NotSaid("mup_enabled", scales);
+    const Json* types = JsonFind(config_, "layer_types");
+    if (types == nullptr) {
+      INLAY_RETURN_IF_ERROR(keys_.Expect("global_attn_every_n_layers", 4));
+    }
+    for (size_t i = 0; IsList(types) && i < types->size(); ++i) {
+      const bool is_full = (*types)[i] == "full_attention";
+      if (is_full != ((i + 1) % 4 == 0)) {
+        return keys_.NotSaid("layer_types", *types);
+      }
+    }
+    return WriteWindow(1024);
   }
 
   // Queries are scaled by their position.

@@ -37,6 +37,7 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"exaone-moe", "moe_intermediate_size", false},
     {"dbrx", "intermediate_size", true},
     {"phimoe", "intermediate_size", false},
+    {"afmoe", "moe_intermediate_size", true},
     {"mistral4", "moe_intermediate_size", false},
     {"hunyuan-moe", "moe_intermediate_size", true},
 };
@@ -90,6 +91,32 @@ absl::Status ReadLfm2Experts(const GgufFiles& files, const GgufArchKeys& keys,
                                                      i)) != nullptr;
   }
   (*config)["use_expert_bias"] = is_corrected;
+  return absl::OkStatus();
+}
+
+absl::Status ReadAfmoeExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
+                              Json* config) {
+  constexpr char kGating[] = "expert_gating_func";
+  constexpr int64_t kSigmoid = 2;
+  INLAY_ASSIGN_OR_RETURN(const auto gating, keys.Int(kGating, 0, INT32_MAX));
+  // Older files say nothing, or 0.
+  const int64_t function = gating.value_or(0);
+  if (function != 0 && function != kSigmoid) {
+    return absl::UnimplementedError(
+        FormattedString("%s is %d, allowed: %d (sigmoid)", keys.Name(kGating),
+                        function, kSigmoid));
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      const auto dense, keys.Int("leading_dense_block_count", 0, sizes.layers));
+  INLAY_ASSIGN_OR_RETURN(const auto shared,
+                         keys.Int("expert_shared_count", 0, kMaxGgufSize));
+  INLAY_ASSIGN_OR_RETURN(const auto scale, keys.Number("expert_weights_scale"));
+  INLAY_ASSIGN_OR_RETURN(const auto normalised,
+                         keys.Bool("expert_weights_norm"));
+  (*config)["num_dense_layers"] = dense.value_or(0);
+  (*config)["num_shared_experts"] = shared.value_or(0);
+  (*config)["route_scale"] = scale.value_or(0.0) == 0.0 ? 1.0 : *scale;
+  (*config)["route_norm"] = normalised.value_or(true);
   return absl::OkStatus();
 }
 
@@ -196,6 +223,7 @@ absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "lfm2moe") {
     return ReadLfm2Experts(files, keys, sizes, config);
   }
+  if (keys.arch() == "afmoe") return ReadAfmoeExperts(keys, sizes, config);
   if (keys.arch() == "ernie4_5-moe") {
     return ReadErnieExperts(keys, sizes, config);
   }

@@ -222,6 +222,22 @@ absl::Status SetLfm2Experts(GgufKeyWriter& keys) {
   return keys.SetU32("expert_gating_func", kSigmoidScores);
 }
 
+absl::Status SetAfmoeExperts(GgufKeyWriter& keys) {
+  INLAY_ASSIGN_OR_RETURN(const int64_t layers, keys.Size("num_hidden_layers"));
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t dense,
+      JsonInt(keys.config(), "num_dense_layers", 1, 0, layers));
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t shared,
+      JsonInt(keys.config(), "num_shared_experts", 2, 0, 64));
+  INLAY_RETURN_IF_ERROR(keys.SetU32("leading_dense_block_count", dense));
+  INLAY_RETURN_IF_ERROR(keys.SetU32("expert_shared_count", shared));
+  INLAY_RETURN_IF_ERROR(
+      keys.CopyNumber("route_scale", "expert_weights_scale", 1.0));
+  INLAY_RETURN_IF_ERROR(keys.SetBool("expert_weights_norm", true));
+  return keys.SetU32("expert_gating_func", kSigmoidScores);
+}
+
 // Whether the family has experts where config.json is silent.
 bool IsMixture(const GgufKeyWriter& keys) {
   if (keys.arch() == "llama") return keys.model_type() == "mixtral";
@@ -267,6 +283,7 @@ absl::Status SetGgufExperts(GgufKeyWriter& keys) {
   INLAY_RETURN_IF_ERROR(SetSharedWidth(keys));
   if (keys.arch() == "ernie4_5-moe") return SetErnieExperts(keys);
   if (keys.arch() == "lfm2moe") return SetLfm2Experts(keys);
+  if (keys.arch() == "afmoe") return SetAfmoeExperts(keys);
   if (keys.arch() == "minimax-m2") {
     INLAY_RETURN_IF_ERROR(keys.Expect("scoring_func", "sigmoid"));
     INLAY_RETURN_IF_ERROR(keys.Expect("use_routing_bias", true));

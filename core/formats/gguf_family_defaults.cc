@@ -51,6 +51,8 @@ constexpr GgufFamilyDefaults kFamilyDefaults[] = {
     {"jais2", 0, 1e4, 1.0, 1e-5},
     {"apertus", 0, 1.2e7, 1.0, 1e-5},
     {"phimoe", 0, 1e6, 1.0, 1e-5},
+    {"glm", 128, 1e4, 0.5, 1.5625e-7},
+    {"afmoe", 128, 1e4, 1.0, 1e-5},
 };
 
 }  // namespace

@@ -410,9 +410,15 @@ inline Json WithUsualNames(Json config, std::string_view arch) {
 inline absl::StatusOr<std::vector<GgufTensorData>> GgufTensorsFrom(
     const WeightSource& weights, const GgufArch& arch, int layers,
     int64_t heads, int64_t kv_heads, const LatentShape& latent = {},
-    const LinearShape& linear = {}) {
+    const LinearShape& linear = {}, bool joins_qkv = true) {
   std::vector<GgufTensorData> out;
   for (const GgufName& row : arch.names) {
+    // Where files may have either.
+    const bool is_joined = row.gguf == "blk.#.attn_qkv";
+    const bool is_apart = row.gguf == "blk.#.attn_q" ||
+                          row.gguf == "blk.#.attn_k" ||
+                          row.gguf == "blk.#.attn_v";
+    if (arch.name == "chatglm" && (joins_qkv ? is_apart : is_joined)) continue;
     const size_t hash = row.gguf.find('#');
     const bool is_whole = row.layout == GgufLayout::kWhole ||
                           row.layout == GgufLayout::kLogOfMinus;

@@ -72,7 +72,9 @@ TEST_P(WrittenGguf, Goldens) {
       {"mistral4", "mistral4"},
       {"dbrx", "dbrx"},
       {"apertus", "apertus"},
-      {"phimoe", "phimoe"}};
+      {"phimoe", "phimoe"},
+      {"afmoe", "afmoe"},
+      {"glm", "chatglm"}};
   const absl::Status written =
       Write(Open(GetParam(), "config.json"), kArchs.at(GetParam()));
   ASSERT_TRUE(written.ok()) << written;
@@ -84,6 +86,9 @@ TEST_P(WrittenGguf, Goldens) {
        {"mlp_only_layers", "attention_chunk_size", "no_rope_layer_interval",
         "floor_scale", "attn_scale", "router_jitter_noise"}) {
     if (published.contains(key)) files->config[key] = published[key];
+  }
+  if (published["model_type"] == "afmoe") {
+    files->config["layer_types"] = published["layer_types"];
   }
   CheckGoldens(*files);
 }
@@ -102,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
         "nemotron", "olmo", "stablelm", "stablelm_12b", "cohere_plus", "falcon",
         "falcon_40b", "bloom", "mpt", "gpt_bigcode", "gpt_bigcode_mha",
         "exaone_moe", "exaone", "hunyuan_v1_dense", "hunyuan_v1_moe", "jais2",
-        "mistral4", "dbrx", "apertus", "phimoe"),
+        "mistral4", "dbrx", "apertus", "phimoe", "afmoe", "glm"),
     [](const auto& info) { return std::string(info.param); });
 
 // llama.cpp's names for text models of Qwen's multimodal ones, and what says
@@ -135,26 +140,31 @@ INSTANTIATE_TEST_SUITE_P(Models, MultimodalGguf,
                          });
 
 // Files of converters before tensors came apart: kv_b of latent attention, qkvz
-// of Qwen 3 Next.
+// of Qwen 3 Next, q, k and v of GLM-4.
 class OldGguf : public WrittenGguf {};
 
 TEST_P(OldGguf, Goldens) {
   const bool is_qwen = GetParam() == std::string("qwen3_next");
+  const bool is_glm = GetParam() == std::string("glm");
   const absl::Status written = Write(Open(GetParam(), "config.json"),
-                                     is_qwen ? "qwen3next" : "deepseek2", true);
+                                     is_qwen  ? "qwen3next"
+                                     : is_glm ? "chatglm"
+                                              : "deepseek2",
+                                     true);
   ASSERT_TRUE(written.ok()) << written;
   const auto files = OpenModelFiles(path_, {});
   ASSERT_TRUE(files.ok()) << files.status();
   EXPECT_NE(files->weights->Find(
-                is_qwen ? "model.layers.0.linear_attn.in_proj_qkvz.weight"
-                        : "model.layers.0.self_attn.kv_b_proj.weight"),
+                is_qwen  ? "model.layers.0.linear_attn.in_proj_qkvz.weight"
+                : is_glm ? "model.layers.0.self_attn.q_proj.bias"
+                         : "model.layers.0.self_attn.kv_b_proj.weight"),
             nullptr);
   CheckGoldens(*files);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, OldGguf,
                          ::testing::Values("deepseek_v2", "deepseek_v2_lite",
-                                           "deepseek_v3", "qwen3_next"),
+                                           "deepseek_v3", "qwen3_next", "glm"),
                          [](const auto& info) {
                            return std::string(info.param);
                          });

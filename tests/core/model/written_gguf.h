@@ -91,7 +91,7 @@ class WrittenGguf : public GgufGoldenModel {
                         static_cast<int>(number("num_hidden_layers")),
                         number("num_attention_heads"),
                         config.value("num_key_value_heads", int64_t{0}), latent,
-                        SetLinear(config, name, is_old, &writer)));
+                        SetLinear(config, name, is_old, &writer), is_old));
     int64_t parts = 0;
     for (const GgufTensorData& tensor : tensors) parts += tensor.parts;
     const size_t keys = name == "apertus" ? 4 * number("num_hidden_layers") : 0;
@@ -227,6 +227,10 @@ class WrittenGguf : public GgufGoldenModel {
       all->push_back(
           writer->SetU32(arch + ".expert_feed_forward_length",
                          config["intermediate_size"].get<uint32_t>()));
+    }
+    if (arch == "afmoe") {
+      all->push_back(writer->SetF32(arch + ".expert_weights_scale",
+                                    config["route_scale"].get<float>()));
     }
     if (config.contains("routed_scaling_factor")) {
       all->push_back(

@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
         "dots1", "arcee", "phi", "nemotron", "olmo", "stablelm", "stablelm_12b",
         "cohere_plus", "falcon", "falcon_40b", "bloom", "mpt", "gpt_bigcode",
         "gpt_bigcode_mha", "exaone_moe", "exaone", "hunyuan_v1_dense",
-        "hunyuan_v1_moe", "jais2", "mistral4", "dbrx", "apertus"),
+        "hunyuan_v1_moe", "jais2", "mistral4", "dbrx", "apertus", "glm"),
     [](const auto& info) { return std::string(info.param); });
 
 // Names, shapes and values against the converter's, from its description
@@ -207,7 +207,7 @@ INSTANTIATE_TEST_SUITE_P(
         "phi", "nemotron", "olmo", "stablelm", "stablelm_12b", "cohere_plus",
         "falcon", "falcon_40b", "bloom", "mpt", "gpt_bigcode",
         "gpt_bigcode_mha", "exaone_moe", "exaone", "hunyuan_v1_dense",
-        "hunyuan_v1_moe", "jais2", "mistral4", "dbrx", "apertus"),
+        "hunyuan_v1_moe", "jais2", "mistral4", "dbrx", "apertus", "glm"),
     [](const auto& info) { return std::string(info.param); });
 
 // --- Shapes that no golden model has.
@@ -339,6 +339,7 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"kimi_query_rank", "kimi_linear", R"({"q_lora_rank": 32})"},
         Variant{"deepseek_v2_greedy", "deepseek_v2",
                 R"({"topk_method": "greedy"})"},
+        Variant{"afmoe", "afmoe", R"({"layer_types": null})"},
         Variant{"phimoe", "phimoe", R"({"router_jitter_noise": 0.01})"},
         Variant{"neox_one_stream", "gpt_neox",
                 R"({"use_parallel_residual": false})"}),

@@ -47,6 +47,11 @@ constexpr Wrong kWrong[] = {
     {"apertus", "xielu.beta", R"({"xielu": {"alpha_p": [1, 1],
         "alpha_n": [1, 1]}})",
      kBad},
+    {"afmoe", "mup_enabled", R"({"mup_enabled": false})"},
+    {"afmoe", "layer_types", R"({"layer_types": ["full_attention",
+        "sliding_attention"]})"},
+    {"afmoe", "global_attn_every_n_layers",
+     R"({"global_attn_every_n_layers": 2})"},
     {"phimoe", "router_jitter_noise", R"({"router_jitter_noise": 0.1})"},
     {"phimoe", "long_mscale", R"({"rope_scaling": {"type": "longrope",
         "short_factor": [1, 1, 1, 1, 1, 1, 1, 1],
@@ -157,6 +162,7 @@ ModelFiles Sayable(const std::string& model) {
   if (model == "llama4_text") {
     files.config.update(*ParseJson(kPublishedLlama4, model));
   }
+  if (model == "afmoe") files.config.erase("layer_types");
   if (model == "phimoe") files.config["router_jitter_noise"] = 0.01;
   if (model == "qwen2_moe") files.config["mlp_only_layers"] = Json::array();
   return files;
