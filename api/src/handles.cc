@@ -78,7 +78,8 @@ uint64_t NewHandleNumber(uint64_t type) {
 void InsertHandle(uint64_t handle, std::shared_ptr<void> object) {
   Shard& shard = GetRegistry().Of(handle);
   MutexLock lock(&shard.mu);
-  shard.objects.emplace(handle, std::move(object));
+  // A copy: where there is no memory, the object must not end under the mutex.
+  shard.objects.emplace(handle, object);
 }
 
 std::shared_ptr<void> FindHandle(uint64_t handle) {

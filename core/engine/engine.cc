@@ -168,9 +168,10 @@ void Engine::Wake() { NotifyWork(); }
 
 void Engine::WakeToReclaim() {
   MutexLock lock(&mu_);
+  // The step at hand may hold one, too, and has looked already.
   const bool unused =
       std::any_of(runners_.begin(), runners_.end(),
-                  [](const auto& runner) { return runner.use_count() == 1; });
+                  [](const auto& runner) { return runner.use_count() <= 2; });
   if (!unused) return;
   ++work_signals_;
   work_arrived_.SignalAll();

@@ -170,7 +170,7 @@ void DeclareRecord(Args& args, CommonOptions* options) {
 Recording::~Recording() {
   if (model_ == nullptr) return;
   const Error error = model_->RecordStop();
-  if (!error.ok()) {
+  if (!error.ok() && late_failure_->empty()) {
     *late_failure_ = "the recording is not whole: " + error.message();
   }
 }
@@ -187,6 +187,7 @@ Outcome Recording::Start(Model& model, const std::string& path,
 Tracing::~Tracing() {
   if (engine_ == nullptr) return;
   Result<Buffer> trace = engine_->TakeTrace();
+  if (!late_failure_->empty()) return;
   if (!trace.ok()) {
     *late_failure_ = "there is no trace: " + trace.error().message();
     return;

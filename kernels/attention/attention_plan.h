@@ -171,8 +171,8 @@ struct AttentionPlanLimits {
   int64_t sequences = 0;
   int64_t tokens = 0;  // queries of all sequences
   int64_t blocks = 0;  // entries of all block tables
-  bool graph = false;  // items only, whatever there is (every q_len must be 0
-                       // or 1), and always launched
+  bool graph = false;  // items only, or tiles with piece_keys, whatever there
+                       // is (every q_len must be 0 or 1), always launched
   // Of a mask, zeros without one.
   int64_t mask_rows = 0;
   int64_t mask_words = 0;

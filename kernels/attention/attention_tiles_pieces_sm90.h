@@ -114,7 +114,8 @@ class PieceSlot {
   // fn(i, r, x): element i of o, of row r, is x here.
   template <typename Fn>
   __device__ void ForEach(const bool (&exists)[2], Fn fn) const {
-    constexpr int kAtOnce = 8;
+    constexpr int kAtOnce = kPairs % 8 == 0 ? 8 : 4;
+    static_assert(kPairs % kAtOnce == 0);
 #pragma unroll
     for (int j0 = 0; j0 < kPairs; j0 += kAtOnce) {
       float2 x[kAtOnce];

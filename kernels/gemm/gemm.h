@@ -58,8 +58,8 @@ using GemmRow = KernelRow<GemmDesc, GemmParams>;
 // f16 weights where there is AMX, leaves out less than 2^-14 of a product of
 // those; "cpu_packed*" round x to 8 bits.
 // On CUDA "cuda_gemv" keeps that promise and serves many rows slowly; "cuda",
-// which takes that or cuBLASLt by the number of rows, and "cuda_cublaslt" keep
-// it where desc.batch_invariant says so; so does "cuda_quantised", whose packed
+// which takes that, cuBLASLt or others by the number of rows, and
+// "cuda_cublaslt" keep it where desc.batch_invariant says so; so does "cuda_quantised", whose packed
 // weights round scales to f16.
 absl::Span<const GemmRow> GemmTable();
 

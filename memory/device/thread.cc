@@ -13,12 +13,17 @@
 namespace inlay {
 namespace {
 
-// Threads started in its scope inherit a full mask.
+// Threads started in its scope inherit a full mask, but for what a thread
+// raises itself: blocked, a fault of a host's callback would end the process
+// past the host's handlers.
 class ScopedBlockSignals {
  public:
   ScopedBlockSignals() {
     sigset_t all;
     sigfillset(&all);
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) {
+      sigdelset(&all, own);
+    }
     active_ = pthread_sigmask(SIG_SETMASK, &all, &saved_) == 0;
   }
   ~ScopedBlockSignals() {

@@ -62,6 +62,8 @@ TEST(AttentionPiecesTest, EveryQuerySeesEachKeyOnce) {
     EXPECT_EQ(built.At<int32_t>(built.plan.layout.counters)[2],
               built.plan.num_tiles);
     const auto* tiles = built.At<AttentionTile>(built.plan.layout.tiles);
+    EXPECT_LE(static_cast<size_t>(built.plan.num_tiles) * sizeof(AttentionTile),
+              built.plan.layout.blocks - built.plan.layout.tiles);
     Owned owned;
     // By tile: its keys, and what it should have.
     std::map<int, std::vector<std::pair<int, int>>> keys;

@@ -845,7 +845,8 @@ INLAY_API inlay_status inlay_event_get_info(const inlay_event* event, inlay_even
 INLAY_API void inlay_event_release(inlay_event* event);
 
 /* A descriptor that is readable while an event waits and once the engine was released (Linux eventfd), for poll() and event loops.
- * The engine owns it: do not read, write or close it. */
+ * The engine owns it: do not read, write or close it. It is closed when the last handle of the engine and what it made is
+ * released: take it out of event loops before. */
 INLAY_API inlay_status inlay_engine_event_fd(inlay_engine* engine, int32_t* fd, inlay_error** error);
 
 /* ---- Record and replay -------------------------------------------------------------------------------------------------- */
