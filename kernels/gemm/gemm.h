@@ -59,8 +59,8 @@ using GemmRow = KernelRow<GemmDesc, GemmParams>;
 // those; "cpu_packed*" round x to 8 bits.
 // On CUDA "cuda_gemv" keeps that promise and serves many rows slowly; "cuda",
 // which takes that, cuBLASLt or others by the number of rows, and
-// "cuda_cublaslt" keep it where desc.batch_invariant says so; so does "cuda_quantised", whose packed
-// weights round scales to f16.
+// "cuda_cublaslt" keep it where desc.batch_invariant says so; so does
+// "cuda_quantised", whose packed weights round scales to f16.
 absl::Span<const GemmRow> GemmTable();
 
 // How `row` rounds m rows of x before it multiplies: who makes x may do it.

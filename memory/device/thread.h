@@ -1,6 +1,7 @@
 // Thread: a thread of the library's own. The process's signals never interrupt
-// it (they are for the host's threads), and its stack has room for any kernel,
-// whatever the process gives threads by default (ulimit -s, some C libraries).
+// it (they are for the host's threads), but for faults of its own, and its
+// stack has room for any kernel, whatever the process gives threads by default
+// (ulimit -s, some C libraries).
 #ifndef INLAY_MEMORY_DEVICE_THREAD_H_
 #define INLAY_MEMORY_DEVICE_THREAD_H_
 
