@@ -13,6 +13,7 @@
 #include "core/formats/gguf_latent.h"
 #include "core/formats/gguf_linear.h"
 #include "core/formats/gguf_rotary.h"
+#include "core/formats/gguf_selective.h"
 #include "core/formats/gguf_sizes.h"
 #include "core/formats/gguf_xielu.h"
 #include "memory/formatted_string.h"
@@ -245,6 +246,7 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "gemma4") {
     return ReadGgufGemma4(files, keys, sizes, config);
   }
+  if (keys.arch() == "jamba") return ReadGgufJamba(files, keys, sizes, config);
   if (keys.arch() == "falcon-h1") {
     return ReadGgufFalconH1(files, keys, sizes, config);
   }
@@ -344,6 +346,8 @@ absl::StatusOr<GgufConfig> ReadGgufConfig(const GgufFiles& files,
     INLAY_RETURN_IF_ERROR(ReadGpt2(keys, sizes, &config));
   } else if (arch.name == "mamba2") {
     INLAY_RETURN_IF_ERROR(ReadGgufMamba2(files, keys, sizes, &config));
+  } else if (arch.name == "mamba") {
+    INLAY_RETURN_IF_ERROR(ReadGgufMamba(files, keys, sizes, &config));
   } else {
     INLAY_RETURN_IF_ERROR(SetSizes(keys, sizes, &config));
     // Gemma 4 has two (gguf_gemma.h).

@@ -14,6 +14,7 @@
 #include "core/formats/gguf_latent_writer.h"
 #include "core/formats/gguf_linear_writer.h"
 #include "core/formats/gguf_rope_writer.h"
+#include "core/formats/gguf_selective.h"
 #include "core/formats/gguf_sizes.h"
 #include "core/formats/gguf_xielu.h"
 #include "core/formats/ntk_alpha.h"
@@ -42,6 +43,8 @@ class ConfigWriter {
       INLAY_RETURN_IF_ERROR(WriteGpt2());
     } else if (arch_.name == "mamba2") {
       INLAY_RETURN_IF_ERROR(SetGgufMamba2(keys_));
+    } else if (arch_.name == "mamba") {
+      INLAY_RETURN_IF_ERROR(SetGgufMamba(keys_));
     } else if (IsGgufGpt(arch_.name)) {
       INLAY_RETURN_IF_ERROR(SetGgufGpt(keys_, &tensors_));
     } else if (arch_.name == "gemma4") {

@@ -40,6 +40,7 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"afmoe", "moe_intermediate_size", true},
     {"mistral4", "moe_intermediate_size", false},
     {"hunyuan-moe", "moe_intermediate_size", true},
+    {"jamba", "intermediate_size", false},
 };
 
 // What DeepSeek's published config.json calls it. Where files say nothing, all

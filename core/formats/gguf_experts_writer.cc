@@ -274,7 +274,7 @@ absl::Status SetGgufExperts(GgufKeyWriter& keys) {
   INLAY_RETURN_IF_ERROR(keys.CopySize(used, "expert_used_count").status());
   // Where experts are as wide as MLPs are, there is the one key.
   const bool has_own = keys.arch() != "llama" && keys.arch() != "olmoe" &&
-                       keys.arch() != "phimoe" &&
+                       keys.arch() != "phimoe" && keys.arch() != "jamba" &&
                        !keys.arch().starts_with("granite");
   if (has_own) {
     INLAY_RETURN_IF_ERROR(

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "core/formats/gguf_selective.h"
 #include "core/formats/gguf_sizes.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
@@ -252,6 +253,7 @@ absl::StatusOr<std::vector<bool>> GgufAttendingLayers(
   INLAY_ASSIGN_OR_RETURN(const int64_t count, keys.Size("num_hidden_layers"));
   const auto layers = static_cast<size_t>(count);
   if (arch == "kimi-linear") return KimiLayers(config, layers);
+  if (arch == "jamba") return JambaAttendingLayers(keys);
   if (arch.starts_with("nemotron_h")) {
     const std::string pattern = NemotronPattern(config);
     std::vector<bool> attends;
@@ -288,6 +290,7 @@ absl::Status SetGgufRecurrent(GgufKeyWriter& keys, int64_t head_dim) {
   if (arch.starts_with("lfm2")) {
     return keys.CopySize("conv_L_cache", "shortconv.l_cache", 3).status();
   }
+  if (arch == "jamba") return SetGgufJamba(keys);
   if (arch == "falcon-h1") return SetFalcon(keys);
   if (arch.starts_with("nemotron_h")) return SetNemotron(keys);
   return arch == "granitehybrid" || arch == "granitemoe" ? SetGranite(keys)

@@ -295,6 +295,50 @@ inline constexpr GgufName kFalconH1[] = {
     {"blk.#.ffn_down", "model.layers.#.feed_forward.down_proj"},
 };
 
+// Falcon Mamba's are Mamba's.
+inline constexpr GgufName kMamba[] = {
+    {"token_embd", "backbone.embeddings"},
+    {"output_norm", "backbone.norm_f"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "backbone.layers.#.norm"},
+    {"blk.#.ssm_in", "backbone.layers.#.mixer.in_proj"},
+    {"blk.#.ssm_conv1d", "backbone.layers.#.mixer.conv1d", GgufLayout::kTaps},
+    {"blk.#.ssm_x", "backbone.layers.#.mixer.x_proj"},
+    {"blk.#.ssm_dt", "backbone.layers.#.mixer.dt_proj"},
+    {"blk.#.ssm_a", "backbone.layers.#.mixer.A_log", GgufLayout::kLogOfMinus},
+    {"blk.#.ssm_d", "backbone.layers.#.mixer.D", GgufLayout::kWhole},
+    {"blk.#.ssm_out", "backbone.layers.#.mixer.out_proj"},
+};
+
+inline constexpr GgufName kJamba[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.final_layernorm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.ssm_in", "model.layers.#.mamba.in_proj"},
+    {"blk.#.ssm_conv1d", "model.layers.#.mamba.conv1d", GgufLayout::kTaps},
+    {"blk.#.ssm_x", "model.layers.#.mamba.x_proj"},
+    {"blk.#.ssm_dt", "model.layers.#.mamba.dt_proj"},
+    {"blk.#.ssm_dt_norm", "model.layers.#.mamba.dt_layernorm"},
+    {"blk.#.ssm_b_norm", "model.layers.#.mamba.b_layernorm"},
+    {"blk.#.ssm_c_norm", "model.layers.#.mamba.c_layernorm"},
+    {"blk.#.ssm_a", "model.layers.#.mamba.A_log", GgufLayout::kLogOfMinus},
+    {"blk.#.ssm_d", "model.layers.#.mamba.D", GgufLayout::kWhole},
+    {"blk.#.ssm_out", "model.layers.#.mamba.out_proj"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.pre_ff_layernorm"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.feed_forward.router"},
+    {"blk.#.ffn_gate_exps", "model.layers.#.feed_forward.experts.gate_proj"},
+    {"blk.#.ffn_up_exps", "model.layers.#.feed_forward.experts.up_proj"},
+    {"blk.#.ffn_down_exps", "model.layers.#.feed_forward.experts.down_proj"},
+    {"blk.#.ffn_gate", "model.layers.#.feed_forward.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.feed_forward.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.feed_forward.down_proj"},
+};
+
 }  // namespace inlay::gguf_names
 
 #endif  // INLAY_CORE_FORMATS_GGUF_RECURRENT_NAMES_H_

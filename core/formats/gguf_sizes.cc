@@ -77,7 +77,7 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
     return keys.LayerInt(key, sizes.layers, 1, kMaxGgufSize);
   };
   // Mixers alone: neither attention nor MLPs.
-  const bool is_mamba = keys.arch() == "mamba2";
+  const bool is_mamba = keys.arch() == "mamba2" || keys.arch() == "mamba";
   // Each layer has its own (gguf_gemma.h).
   const bool is_gemma4 = keys.arch() == "gemma4";
   constexpr char kHeads[] = "attention.head_count";
@@ -88,9 +88,9 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
                            keys.Required(kHeads, of_layers(kHeads)));
   }
   const bool is_nemotron = keys.arch().starts_with("nemotron_h");
-  const bool may_lack = keys.arch().starts_with("lfm2") ||
-                        keys.arch() == "kimi-linear" ||
-                        keys.arch() == "granitehybrid" || is_nemotron;
+  const bool may_lack =
+      keys.arch().starts_with("lfm2") || keys.arch() == "kimi-linear" ||
+      keys.arch() == "jamba" || keys.arch() == "granitehybrid" || is_nemotron;
   if (is_gemma4) {
     sizes.kv_heads = 1;
   } else if (!is_mamba) {

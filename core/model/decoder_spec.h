@@ -326,6 +326,27 @@ struct MambaSpec {
   int64_t conv_width() const { return inner() + 2 * bc_width(); }
 };
 
+// Mamba 1: `input` gives x and z side by side; x goes through the convolution,
+// of whose outputs `low` gives dt, of low rank, B and C; `steps` widens dt.
+struct SelectiveSpec {
+  int64_t width = 0;  // of x and z
+  int64_t rank = 0;
+  int state_size = 0;
+  int num_taps = 0;
+  bool conv_bias = true;
+  LinearSpec input;
+  LinearSpec low;
+  LinearSpec steps;
+  LinearSpec output;
+  // Tensors PREFIX.conv1d.weight, .conv1d.bias, .A_log [width, state_size] and
+  // .D [width].
+  std::string prefix;
+  // RMS norms of one epsilon, or none of the three.
+  NormSpec dt_norm;
+  NormSpec b_norm;
+  NormSpec c_norm;
+};
+
 // Gated DeltaNet and Kimi delta attention. q, k and v go through convolutions,
 // q and k to length 1.
 struct DeltaSpec {
@@ -392,7 +413,7 @@ struct AttentionMambaSpec {
 
 using PartSpec =
     std::variant<AttentionSpec, MlpSpec, MoeSpec, ShortConvSpec, MambaSpec,
-                 DeltaSpec, LightningSpec, AttentionMambaSpec,
+                 SelectiveSpec, DeltaSpec, LightningSpec, AttentionMambaSpec,
                  LatentAttentionSpec, MlpMoeSpec, PerLayerSpec,
                  CompressedAttentionSpec>;
 
@@ -495,8 +516,8 @@ struct DecoderSpec {
   // Of a tied head: its NAME in files that store it all the same. One that
   // differs from the embedding is used; without an embedding it is that, too.
   std::string tied_head;
-  bool head_bias = false;    // NAME.bias; not of a tied head
-  float logit_scale = 1.0f;  // multiplies the logits, before the softcap
+  bool head_bias = false;      // NAME.bias; not of a tied head
+  float logit_scale = 1.0f;    // multiplies the logits, before the softcap
   float final_softcap = 0.0f;  // 0: none
 };
 

@@ -510,6 +510,22 @@ absl::StatusOr<const float*> WeightLoader::Floats(const std::string& name,
   return Constants(values);
 }
 
+absl::StatusOr<const float*> WeightLoader::TurnedFloats(const std::string& name,
+                                                        int64_t n, int64_t k,
+                                                        VectorKind kind,
+                                                        float (*map)(float)) {
+  std::vector<float> values(mode_ == Mode::kPlan ? 0
+                                                 : static_cast<size_t>(n * k));
+  INLAY_RETURN_IF_ERROR(Widen(name, {n, k}, kind, values.data()));
+  std::vector<float> turned(values.size());
+  const auto columns = static_cast<size_t>(k);
+  const auto rows = static_cast<size_t>(n);
+  for (size_t i = 0; i < values.size(); ++i) {
+    turned[i % columns * rows + i / columns] = map(values[i]);
+  }
+  return Constants(turned);
+}
+
 absl::StatusOr<const float*> WeightLoader::Constants(
     absl::Span<const float> values) {
   if (mode_ == Mode::kPlan) return nullptr;

@@ -158,6 +158,10 @@ class WeightLoader {
   // the weights: widened, dense. Counts as a vector. Null when planning.
   absl::StatusOr<const float*> Floats(const std::string& name, int64_t n,
                                       int64_t k, VectorKind kind);
+  // The same as [k][n], each as `map` has it.
+  absl::StatusOr<const float*> TurnedFloats(const std::string& name, int64_t n,
+                                            int64_t k, VectorKind kind,
+                                            float (*map)(float));
   // `values`, which no file has, on the device. Null when planning.
   absl::StatusOr<const float*> Constants(absl::Span<const float> values);
 

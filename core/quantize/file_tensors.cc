@@ -206,9 +206,13 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // Mamba 2's and Kimi's have a dimension of 1 more than linear attention's.
+  // Mamba 2's and Kimi's have a dimension of 1 more than linear attention's;
+  // Mamba's are no scalars.
   bool IsMixerScalar(std::string_view gguf) const {
-    if (arch_.model_type.starts_with("qwen3")) return false;
+    if (arch_.model_type.starts_with("qwen3") || arch_.name == "mamba" ||
+        arch_.name == "jamba") {
+      return false;
+    }
     return gguf.ends_with(".ssm_a") || gguf.ends_with(".ssm_d");
   }
 

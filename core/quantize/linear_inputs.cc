@@ -64,6 +64,12 @@ void AddRecurrent(const PartSpec& part, size_t first,
     AddReaders(both->attention.qkv, &(*inputs)[first]);
     AddMamba(both->mamba, first, inputs);
     inputs->push_back(ReadAfterAttention(both->attention));
+  } else if (const auto* selective = std::get_if<SelectiveSpec>(&part)) {
+    (*inputs)[first].readers.push_back(&selective->input);
+    for (const LinearSpec* layer :
+         {&selective->low, &selective->steps, &selective->output}) {
+      inputs->push_back(ReadOnly(*layer));
+    }
   } else if (const auto* delta = std::get_if<DeltaSpec>(&part)) {
     AddReaders(delta->qkvz, &(*inputs)[first]);
     AddReaders(delta->ba, &(*inputs)[first]);

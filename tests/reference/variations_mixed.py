@@ -346,6 +346,41 @@ FAMILIES = {
         ({}, {"norm_topk_prob": False}), ({}, {"n_group": 4, "topk_group": 2}), ({}, {"residual_in_fp32": True}), ({}, {"num_hidden_layers": 52}),
         ({}, {"num_hidden_layers": "(removed)"}), ({}, {"n_routed_experts": "(removed)", "num_local_experts": 8}),
     ]},
+    "mamba": {"base": {
+        "hidden_size": 32, "num_hidden_layers": 2, "state_size": 12, "expand": 2, "conv_kernel": 4, "num_key_value_heads": "(removed)",
+        "num_attention_heads": "(removed)", "intermediate_size": "(removed)",
+    }, "cases": [
+        {"tie_word_embeddings": False}, {"use_bias": True}, {"use_conv_bias": False}, {"conv_kernel": 3}, {"state_size": 3}, {"time_step_rank": 5},
+        {"expand": 3},
+    ], "edits": [
+        ({}, {"layer_norm_epsilon": 0.3}), ({}, {"rms_norm_eps": 0.3}), ({}, {"time_step_floor": 0.2, "time_step_max": 0.5, "time_step_min": 0.3}),
+        ({}, {"hidden_act": "gelu"}), ({}, {"residual_in_fp32": False}), ({}, {"rms_norm": False}), ({}, {"intermediate_size": 64}),
+        ({}, {"expand": 16, "intermediate_size": 64}), ({}, {"time_step_rank": "auto"}), ({}, {"n_layer": 1}), ({}, {"d_inner": 32}),
+    ]},
+    "falcon_mamba": {"base": {
+        "hidden_size": 32, "num_hidden_layers": 2, "state_size": 12, "expand": 2, "conv_kernel": 4, "num_key_value_heads": "(removed)",
+        "num_attention_heads": "(removed)", "intermediate_size": "(removed)",
+    }, "cases": [
+        {"tie_word_embeddings": False}, {"use_bias": True}, {"use_conv_bias": False}, {"conv_kernel": 3}, {"state_size": 3}, {"time_step_rank": 5},
+        {"mixer_rms_eps": 0.2}, {"expand": 3},
+    ], "edits": [
+        ({}, {"layer_norm_epsilon": 0.3}), ({}, {"mixer_rms_eps": 0.3}), ({}, {"rms_norm_eps": 0.3}), ({}, {"hidden_act": "gelu"}),
+        ({}, {"expand": 16, "intermediate_size": 64}), ({}, {"use_falcon_mambapy": True}),
+    ]},
+    "jamba": {"base": {
+        "hidden_size": 32, "num_hidden_layers": 4, "max_position_embeddings": 64, "intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2,
+        "attn_layer_period": 4, "attn_layer_offset": 2, "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_d_state": 12, "mamba_d_conv": 4,
+        "mamba_expand": 2,
+    }, "cases": [
+        {"num_key_value_heads": 1}, {"num_key_value_heads": 4}, {"tie_word_embeddings": True}, {"mamba_proj_bias": True}, {"mamba_conv_bias": False},
+        {"mamba_d_conv": 3}, {"mamba_d_state": 3}, {"mamba_dt_rank": 5}, {"mamba_expand": 3}, {"num_experts": 1}, {"expert_layer_period": 1, "expert_layer_offset": 0},
+        {"attn_layer_period": 1, "attn_layer_offset": 0}, {"attn_layer_period": 8, "attn_layer_offset": 5}, {"head_dim": 12},
+    ], "edits": [
+        ({}, {"rms_norm_eps": 0.3}), ({}, {"layer_norm_epsilon": 0.3}), ({}, {"hidden_act": "gelu"}), ({}, {"sliding_window": 8}), ({}, {"norm_topk_prob": True}),
+        ({}, {"num_experts_per_tok": 1}), ({}, {"num_experts_per_tok": 6}), ({}, {"num_experts": "(removed)", "num_local_experts": 4}),
+        ({}, {"attn_layer_offset": 4}), ({}, {"expert_layer_offset": 2}), ({}, {"attn_layer_offset": 0}), ({}, {"mamba_dt_rank": "auto"}),
+        ({}, {"mamba_inner_layernorms": False}), ({}, {"use_mamba_kernels": False}),
+    ]},
     "mamba2": {"base": {
         "hidden_size": 32, "head_dim": 8, "num_hidden_layers": 2, "num_heads": 8, "state_size": 12, "n_groups": 2, "expand": 2, "conv_kernel": 4,
         "chunk_size": 16, "num_key_value_heads": "(removed)", "num_attention_heads": "(removed)", "intermediate_size": "(removed)",

@@ -316,7 +316,7 @@ inline absl::StatusOr<GgufTensorData> SplitLatent(const WeightSource& weights,
 
 // What the converter makes of one tensor of the checkpoint.
 inline void Convert(GgufLayout layout, int64_t heads, int64_t kv_heads,
-                    GgufTensorData* tensor) {
+                    GgufTensorData* tensor, bool is_mamba1 = false) {
   if (layout == GgufLayout::kQueryRows || layout == GgufLayout::kKeyRows) {
     tensor->bytes =
         TakeTurns(tensor->bytes, tensor->shape[0],
@@ -334,10 +334,13 @@ inline void Convert(GgufLayout layout, int64_t heads, int64_t kv_heads,
       tensor->shape = {1, tensor->shape[0], 1, tensor->shape[1]};
     }
   }
-  if (tensor->shape.size() == 1) {
+  // What is computed of it, too.
+  if (tensor->shape.size() == 1 || layout == GgufLayout::kLogOfMinus) {
     Widen(layout == GgufLayout::kPlusOne ? 1.0f : 0.0f, tensor);
   }
-  if (tensor->name.ends_with(".ssm_d")) tensor->shape.push_back(1);
+  if (tensor->name.ends_with(".ssm_d") && !is_mamba1) {
+    tensor->shape.push_back(1);
+  }
   // Mamba's, in two groups.
   if (layout == GgufLayout::kFlat) {
     tensor->shape = {2, tensor->shape[0] / 2};
@@ -473,7 +476,8 @@ inline absl::StatusOr<std::vector<GgufTensorData>> GgufTensorsFrom(
         }
         GgufTensorData tensor{name, info->dtype, info->shape};
         INLAY_ASSIGN_OR_RETURN(tensor.bytes, BytesOf(weights, *info));
-        Convert(published->layout, heads, kv_heads, &tensor);
+        Convert(published->layout, heads, kv_heads, &tensor,
+                arch.name == "mamba" || arch.name == "jamba");
         out.push_back(std::move(tensor));
       }
     }

@@ -110,7 +110,10 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "solar_open",
                                                 "youtu",
                                                 "afmoe",
-                                                "bamba"};
+                                                "bamba",
+                                                "mamba",
+                                                "falcon_mamba",
+                                                "jamba"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",
@@ -126,7 +129,10 @@ inline constexpr const char* kRecurrentNames[] = {"lfm2",
                                                   "linear_attn",
                                                   "linear_attn_relu",
                                                   "lfm2_moe",
-                                                  "bamba"};
+                                                  "bamba",
+                                                  "mamba",
+                                                  "falcon_mamba",
+                                                  "jamba"};
 
 // Those with experts.
 inline constexpr const char* kMixtureNames[] = {"mixtral",
@@ -163,7 +169,8 @@ inline constexpr const char* kMixtureNames[] = {"mixtral",
                                                 "phimoe",
                                                 "flex_olmo",
                                                 "solar_open",
-                                                "afmoe"};
+                                                "afmoe",
+                                                "jamba"};
 
 }  // namespace inlay
 

@@ -7,6 +7,7 @@
 #include "core/model/layers/delta_block.h"
 #include "core/model/layers/lightning_block.h"
 #include "core/model/layers/mamba_block.h"
+#include "core/model/layers/selective_block.h"
 #include "core/model/layers/short_conv_block.h"
 #include "memory/status.h"
 
@@ -95,6 +96,10 @@ size_t StateBytes(const PartSpec& part) {
     return LayerState::Bytes(DeltaBlock::ConvFloats(*delta),
                              DeltaBlock::MatrixFloats(*delta));
   }
+  if (const auto* selective = std::get_if<SelectiveSpec>(&part)) {
+    return LayerState::Bytes(SelectiveBlock::ConvFloats(*selective),
+                             SelectiveBlock::ScanFloats(*selective));
+  }
   if (const auto* lightning = std::get_if<LightningSpec>(&part)) {
     return LayerState::Bytes(0, LightningBlock::MatrixFloats(*lightning));
   }
@@ -116,6 +121,9 @@ absl::StatusOr<std::unique_ptr<Sublayer>> CreateRecurrent(
   }
   if (const auto* mamba = std::get_if<MambaSpec>(&part)) {
     return MambaBlock::Create(*mamba, norm, state, build);
+  }
+  if (const auto* selective = std::get_if<SelectiveSpec>(&part)) {
+    return SelectiveBlock::Create(*selective, norm, state, build);
   }
   if (const auto* delta = std::get_if<DeltaSpec>(&part)) {
     return DeltaBlock::Create(*delta, norm, state, build);

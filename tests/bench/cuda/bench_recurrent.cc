@@ -1,10 +1,12 @@
 // What recurrent layers consist of, at the sizes of Qwen3-Next-80B, Mamba2 2.7B
 // and Kimi Linear 48B (a decay a channel), and plain linear attention with a
 // feature map and a normaliser at Kimi's: a token of 1 and of 64 sequences, a
-// prompt of 8,192. Time in a graph, GB/s of what must be read and written, and
-// its share of the copy bandwidth.
+// prompt of 8,192; the selective scan at Falcon Mamba 7B's, beside its
+// exponentials a second. Time in a graph, GB/s of what must be read and
+// written, and its share of the copy bandwidth.
 #include "kernels/gated_norm/gated_norm.h"
 #include "kernels/linear_attention/linear_attention.h"
+#include "kernels/linear_attention/selective_scan.h"
 #include "kernels/linear_attention/short_conv.h"
 #include "kernels/linear_attention/state_gates.h"
 #include "kernels/linear_attention/state_plan.h"
@@ -165,6 +167,38 @@ class Section {
     }
   }
 
+  // x and z as the layer has them: z beside what was x, x convolved; y in its
+  // place.
+  void Scan(int64_t sequences, int64_t tokens) const {
+    const SelectiveScanDesc desc = {8192, 16, DType::kBF16};
+    const int calls = sequences > 1 ? 4 : 20;
+    const int64_t floats = SelectiveScanStateFloats(desc);
+    const Step step(sequences, tokens, floats, calls);
+    const int64_t rows = step.rows(), width = desc.channels;
+    const DeviceMemory steps(static_cast<size_t>(4 * rows * width));
+    Require(cudaMemset(steps.data(), 0, steps.bytes()));
+    SelectiveScanParams params;
+    params.x = params.y = Of(y_, 0, rows, width, width);
+    params.z = Of(x_, width, rows, width, 2 * width);
+    params.step = MatrixView(steps.data(), DType::kF32, rows, width);
+    params.b = Of(x_, 256, rows, 16, 320);
+    params.c = Of(x_, 272, rows, 16, 320);
+    const DeviceMemory table(static_cast<size_t>(4 * floats));
+    Require(cudaMemset(table.data(), 0, table.bytes()));
+    params.rates = params.skip = reinterpret_cast<const float*>(table.data());
+    const auto& row = RowOf(bench_, SelectiveScanTable(), desc);
+    const double seconds = GraphSeconds(bench_, calls, [&](int i) {
+      params.state = step.Params(i);
+      return row.run(desc, params, bench_.stream);
+    });
+    const auto bytes = static_cast<double>(step.states() * floats * 4 +
+                                           rows * (10 * width + 64));
+    std::printf("%-10s %2d x %4d  scan %8.2f us %5.0f GB/s %5.0f Gexp/s\n",
+                "falcon_mamba", static_cast<int>(sequences),
+                static_cast<int>(tokens), 1e6 * seconds, 1e-9 * bytes / seconds,
+                1e-9 * static_cast<double>(rows * floats) / seconds);
+  }
+
  private:
   TensorView Of(const DeviceMemory& memory, int64_t first, int64_t rows,
                 int64_t width, int64_t stride) const {
@@ -289,6 +323,10 @@ void BenchRecurrent(Bench& bench) {
   std::printf("recurrent    sequences x tokens\n");
   Section section(bench);
   for (const Shape& shape : Shapes()) section.Run(shape);
+  for (const auto& [sequences, tokens] :
+       {std::pair{int64_t{1}, int64_t{1}}, {64, 1}, {1, 2048}, {4, 2048}}) {
+    section.Scan(sequences, tokens);
+  }
 }
 
 }  // namespace inlay::bench

@@ -231,6 +231,7 @@ void AddRecurrent(const PartSpec& part, Features* features) {
   features->Add("short convolutions",
                 std::holds_alternative<ShortConvSpec>(part));
   features->Add("mamba 2", std::holds_alternative<MambaSpec>(part));
+  features->Add("mamba", std::holds_alternative<SelectiveSpec>(part));
   if (const auto* lightning = std::get_if<LightningSpec>(&part)) {
     features->Add(lightning->decays.empty() ? "linear" : "lightning");
     features->Add("feature maps", lightning->feature_map != FeatureMap::kNone);
@@ -247,6 +248,7 @@ void AddRecurrent(const PartSpec& part, Features* features) {
 bool IsRecurrent(const PartSpec& part) {
   return std::holds_alternative<ShortConvSpec>(part) ||
          std::holds_alternative<MambaSpec>(part) ||
+         std::holds_alternative<SelectiveSpec>(part) ||
          std::holds_alternative<LightningSpec>(part) ||
          std::holds_alternative<DeltaSpec>(part);
 }

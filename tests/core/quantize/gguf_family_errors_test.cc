@@ -145,6 +145,8 @@ constexpr Wrong kWrong[] = {
     {"qwen3_5_text", "mrope_section",
      R"({"rope_parameters": {"mrope_section": 4}})", kBad},
     {"mamba2", "time_step_limit", R"({"time_step_limit": [0.0, 0.1]})"},
+    {"falcon_mamba", "mixer_rms_eps", R"({"mixer_rms_eps": 0.01})"},
+    {"mamba", "hidden_act", R"({"hidden_act": "gelu"})"},
     {"falcon_h1", "time_step_limit", R"({"time_step_limit": [0.1,
         {"__float__": "Infinity"}]})"},
     {"granitemoehybrid", "time_step_limit",

@@ -187,7 +187,7 @@ TEST_F(QuantizeTest, DrawsAreThoseOfLoading) {
     EXPECT_LT(RelativeError(Logits(Out()), Logits(source)), 1e-6);
   }
   // With convolutions, A_log and D.
-  for (const char* model : {"mamba2", "lfm2", "qwen3_5_text"}) {
+  for (const char* model : {"mamba2", "mamba", "lfm2", "qwen3_5_text"}) {
     SCOPED_TRACE(model);
     const std::string source = "random:" + Golden(model) + "?dtype=f32";
     Quantize(source, "f32");
