@@ -161,6 +161,54 @@ TEST(SelectiveScanCudaTest, SequencesSideBySide) {
       });
 }
 
+// A token of each of so many sequences that a block takes several, some of them
+// missing, twice: each has the bits that it has as the only one.
+TEST(SelectiveScanCudaTest, ManySequencesOfOneToken) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  constexpr int64_t kSequences = 600, kSteps = 2;
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int size : {16, 7}) {
+      SCOPED_TRACE(::testing::Message() << size << " " << DTypeName(dtype));
+      const SelectiveScanDesc desc = {200, size, dtype};
+      const ScanInputs in(desc, kSequences * kSteps, 41);
+      ForEachCudaRow(
+          SelectiveScanTable(), desc, cuda, [&](const SelectiveScanRow& row) {
+            DeviceScan scan(in);
+            DeviceStates states(SelectiveScanStateFloats(desc), 4 * 600 + 64);
+            CudaTestMatrix all(dtype, kSequences * kSteps, desc.channels, 8);
+            std::vector<States::Sequence> sequences(kSequences);
+            for (int64_t step = 0; step < kSteps; ++step) {
+              for (int64_t s = 0; s < kSequences; ++s) {
+                states.host().Add(sequences[static_cast<size_t>(s)], s, 1);
+              }
+              SelectiveScanParams params =
+                  scan.Params(step * kSequences, kSequences, all);
+              params.state = states.Take(kSequences, kSequences + 5);
+              ASSERT_TRUE(row.run(desc, params, *cuda.stream).ok());
+            }
+            const TestMatrix got = all.Download();
+            for (const int64_t s : {int64_t{0}, int64_t{301}, kSequences - 1}) {
+              CudaTestMatrix alone(dtype, kSequences * kSteps, desc.channels,
+                                   8);
+              States::Sequence sequence;
+              for (int64_t step = 0; step < kSteps; ++step) {
+                const int64_t at = step * kSequences + s;
+                states.host().Add(sequence, 0, 1);
+                SelectiveScanParams params = scan.Params(at, 1, alone);
+                params.state = states.Take(1);
+                ASSERT_TRUE(row.run(desc, params, *cuda.stream).ok());
+                ASSERT_EQ(alone.Download().RowBits(at), got.RowBits(at)) << s;
+              }
+              ASSERT_EQ(states.State(sequence.blocks.back()),
+                        states.State(
+                            sequences[static_cast<size_t>(s)].blocks.back()));
+            }
+          });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace inlay
 
