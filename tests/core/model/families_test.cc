@@ -231,7 +231,11 @@ void AddRecurrent(const PartSpec& part, Features* features) {
   features->Add("short convolutions",
                 std::holds_alternative<ShortConvSpec>(part));
   features->Add("mamba 2", std::holds_alternative<MambaSpec>(part));
-  features->Add("mamba", std::holds_alternative<SelectiveSpec>(part));
+  if (const auto* selective = std::get_if<SelectiveSpec>(&part)) {
+    features->Add("mamba");
+    features->Add("norms of dt, B and C",
+                  selective->b_norm.kind != NormKind::kNone);
+  }
   if (const auto* lightning = std::get_if<LightningSpec>(&part)) {
     features->Add(lightning->decays.empty() ? "linear" : "lightning");
     features->Add("feature maps", lightning->feature_map != FeatureMap::kNone);
