@@ -24,6 +24,13 @@ __device__ inline void ClusterArrive() {
 __device__ inline void ClusterWait() {
   asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
+// All that the cluster's blocks did before is done, and seen by all after it.
+__device__ inline void SyncCluster() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
 // `address` of this block as one of block `rank` of the cluster.
 __device__ inline uint32_t AddressAt(uint32_t address, unsigned rank) {
   uint32_t there;

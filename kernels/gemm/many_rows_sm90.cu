@@ -363,8 +363,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   }
   // The other block's copies and arrivals come here until it has ended.
-  ClusterArrive();
-  ClusterWait();
+  SyncCluster();
 }
 
 int64_t Tiles(int64_t rows, int64_t tile) { return (rows + tile - 1) / tile; }

@@ -380,8 +380,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     Finish<T, C>(shape, at, work, rank, bias, residual, y);
   }
   // What was sent is read from here until it has arrived.
-  ClusterArrive();
-  ClusterWait();
+  SyncCluster();
 }
 
 template <typename T, typename C>

@@ -10,11 +10,6 @@
 namespace inlay {
 namespace {
 
-// All blocks' writes so far are seen by all after it.
-__device__ void MeetCluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-  ClusterWait();
-}
 // `address` as AddressAt has it.
 __device__ float LoadCluster(uint32_t address) {
   float value;

@@ -110,7 +110,7 @@ class Router {
                 lane_, __float_as_uint(sum));
       }
     }
-    MeetCluster();
+    SyncCluster();
     const auto* sums = reinterpret_cast<const float*>(shared_ + Head::kSums);
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
@@ -310,7 +310,7 @@ __global__ void __launch_bounds__(kRouterThreads, 1)
   if constexpr (Slice::kStreams) {
     RouterRing<W> ring = router.Ring();
     ring.Fill();
-    MeetCluster();
+    SyncCluster();
     router.Normalise();
     router.Multiply(ring);
   } else {
@@ -319,20 +319,20 @@ __global__ void __launch_bounds__(kRouterThreads, 1)
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     // Before a block writes in another, that one has begun.
-    MeetCluster();
+    SyncCluster();
     if (threadIdx.x < 32) router.CopyWeights();
     router.Normalise();
     Await(base + Head::kBarrier, 0);
     router.Multiply();
   }
-  MeetCluster();
+  SyncCluster();
   const RouterChoice<kBlocks> choice(desc, params, shape, tokens,
                                      router_shared);
   choice.Gather();
   if (desc.top_groups < desc.num_groups) choice.LeaveGroups();
   choice.Rank();
   choice.Weigh();
-  MeetCluster();
+  SyncCluster();
   if (ClusterRank() != 0) return;
   ListByMasks(desc, params.routed, tokens,
               {masks, reinterpret_cast<int*>(router_shared + Head::kChosen),

@@ -288,7 +288,7 @@ TEST(GemmCudaTest, SomeDozenRows) {
 
 // More tiles than blocks and fewer, an odd number of them, tiles that w or x
 // ends within, a K of one step: the product, and the bits that some dozen rows
-// have.
+// have, also where the residual is y.
 TEST(GemmCudaTest, ManyRowsInOneOrder) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
@@ -322,10 +322,16 @@ TEST(GemmCudaTest, ManyRowsInOneOrder) {
         ASSERT_TRUE(RunSkinnyGemm(desc, part, {}, *cuda.stream).ok());
         first += count;
       }
+      CudaTestMatrix in_place(problem.residual);
+      GemmParams params = problem.Params(in_place.view(), true, false);
+      params.residual = params.y;
+      ASSERT_TRUE(RunManyRowsGemm(desc, params, *cuda.stream).ok());
       const TestMatrix want = few.Download();
       const TestMatrix got = many.Download();
+      const TestMatrix added = in_place.Download();
       for (int64_t r = 0; r < m; ++r) {
         ASSERT_EQ(want.RowBits(r), got.RowBits(r)) << "row " << r;
+        ASSERT_EQ(want.RowBits(r), added.RowBits(r)) << "row " << r;
       }
       ++seed;
     }

@@ -62,13 +62,6 @@ __device__ inline void FreeWideStage(uint32_t barrier) {
       "@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}" ::"r"(arrives)
       : "memory");
 }
-// What the warps that multiply wrote is there for those of all blocks.
-__device__ inline void SyncCluster() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
-}
 __device__ inline float4 LoadShared16At(uint32_t address, unsigned rank) {
   float4 v;
   asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
@@ -347,14 +340,13 @@ class WideOutput {
       for (int c = 0; c < kColumns; c += kWideChunk) {
         PutSums(kWideHead, c, c, sums, factors);
       }
-      SyncCluster();
+      SyncCluster();  // the others' sums are there
       if (shape_.narrow) {
         AddUpParts<T>(at, bias, residual, y);
       } else {
         AddUpParts<float>(at, bias, residual, y);
       }
-      ClusterArrive();  // blocks may end: all partial sums were read
-      ClusterWait();
+      SyncCluster();  // blocks may end: all partial sums were read
       return;
     }
     // One copy of this code: it runs seldom, so from no cache.
