@@ -166,6 +166,7 @@ ModelFiles Sayable(const std::string& model) {
   }
   if (model == "afmoe") files.config.erase("layer_types");
   if (model == "phimoe") files.config["router_jitter_noise"] = 0.01;
+  if (model == "falcon_mamba") files.config["mixer_rms_eps"] = 1e-6;
   if (model == "qwen2_moe") files.config["mlp_only_layers"] = Json::array();
   return files;
 }
