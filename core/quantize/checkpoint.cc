@@ -81,6 +81,8 @@ class CheckpointQuantizer {
 
   absl::StatusOr<QuantizeReport> Run() {
     INLAY_RETURN_IF_ERROR(CheckSource());
+    INLAY_ASSIGN_OR_RETURN(texts_,
+                           FindTexts(files_.directory, options_.tokenizer));
     const bool has_input_scales =
         std::any_of(groups_.begin(), groups_.end(),
                     [](const auto& group) { return group.has_input_scale(); });
@@ -176,7 +178,16 @@ class CheckpointQuantizer {
     return names;
   }
 
+  absl::Status CheckTensorTypes() const {
+    std::vector<std::string_view> names;
+    for (const QuantizedTensor& row : pass_.report().tensors) {
+      names.push_back(row.name);
+    }
+    return CheckPatterns(options_.tensor_types, names);
+  }
+
   absl::Status PlanTensors() {
+    INLAY_RETURN_IF_ERROR(CheckTensorTypes());
     INLAY_ASSIGN_OR_RETURN(const std::set<std::string> linears, LinearLayers());
     schemes_.resize(pass_.report().tensors.size());
     group_of_.resize(schemes_.size());
@@ -332,9 +343,8 @@ class CheckpointQuantizer {
   }
 
   absl::Status WriteTexts() {
-    INLAY_ASSIGN_OR_RETURN(
-        pass_.report().has_tokenizer,
-        CopyTexts(files_.directory, folder_, options_.tokenizer));
+    INLAY_RETURN_IF_ERROR(CopyTexts(files_.directory, folder_, texts_));
+    pass_.report().has_tokenizer = texts_.has_tokenizer;
     Json config = files_.config;
     // A multimodal model's text has none of its own.
     if (JsonFind(config, "architectures") == nullptr) {
@@ -353,6 +363,7 @@ class CheckpointQuantizer {
   const QuantizeOptions& options_;
   const std::vector<CheckpointOverride>& overrides_;
   const std::string& folder_;
+  FoundTexts texts_;
   TensorPass pass_;
   std::vector<TypedLayers> groups_;  // all made before the first is referred to
   // As the report's tensors; a grid where it is whole numbers in groups.

@@ -308,6 +308,15 @@ TEST_F(QuantizeTest, ErrorsNameWhatIsWrong) {
       status(Golden("llama3"), {.tensor_types = {"*.mlp.*"}})));
   EXPECT_TRUE(absl::IsInvalidArgument(
       status(Golden("llama3"), {.tensor_types = {"*=u4_g32"}})));
+  // A pattern of no tensor, beside one of some, in files and in folders.
+  for (const std::string format : {"q8_0", "u4_g32"}) {
+    const auto misspelt = status(
+        Golden("llama3"),
+        {.type = format, .tensor_types = {"*.mlp.*=f16", "*_prj.*=bf16"}});
+    EXPECT_TRUE(absl::IsInvalidArgument(misspelt)) << misspelt;
+    EXPECT_NE(misspelt.message().find("\"*_prj.*\""), absl::string_view::npos);
+    EXPECT_NE(misspelt.message().find(".weight"), absl::string_view::npos);
+  }
   EXPECT_TRUE(absl::IsUnimplemented(status(Golden("opt"), {})));
   EXPECT_TRUE(absl::IsUnimplemented(status(Drawn("?dtype=q8_0"), {})));
   EXPECT_TRUE(absl::IsNotFound(status(folder_ + "/nothing", {})));
