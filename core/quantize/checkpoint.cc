@@ -19,6 +19,7 @@
 #include "core/quantize/overlay_weights.h"
 #include "core/quantize/tensor_pass.h"
 #include "kernels/quant/quant.h"
+#include "memory/file_ops.h"
 #include "memory/formatted_string.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
@@ -90,6 +91,7 @@ class CheckpointQuantizer {
     INLAY_RETURN_IF_ERROR(PlanTensors());
     std::error_code error;
     const bool made = std::filesystem::create_directories(folder_, error);
+    if (error) return FileError(error.value(), "create the folder", folder_);
     absl::StatusOr<QuantizeReport> report = Write();
     // Fails, as it should, where files were written.
     if (made && !report.ok()) std::filesystem::remove(folder_, error);

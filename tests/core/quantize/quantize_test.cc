@@ -18,6 +18,7 @@
 #include "core/quantize/tensor_types.h"
 #include "kernels/quant/quant.h"
 #include "memory/mapped_file.h"
+#include "memory/status.h"
 #include "tests/core/formats/gguf_bytes.h"
 #include "tests/support/engine_harness.h"
 #include "tests/support/model_harness.h"
@@ -284,6 +285,10 @@ TEST_F(QuantizeTest, FilesThatCannotBeWritten) {
   const auto missing =
       QuantizePath(Golden("llama3"), {}, folder_ + "/no/out.gguf");
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+  // A folder that nobody may make, not even root.
+  const auto refused = QuantizePath(Golden("llama_bf16"), {.type = "u4_g64"},
+                                    "/sys/no/such/folder");
+  EXPECT_EQ(refused.status().code(), IoError("").code()) << refused.status();
   // A limit on files stands for a full disk.
   struct rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
