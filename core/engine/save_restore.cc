@@ -110,7 +110,6 @@ absl::StatusOr<bool> ModelRunner::CopyInPieces(
   const size_t bytes = snapshot.kv.block_bytes;
   const size_t piece = std::max<size_t>(kPieceBytes / bytes, 1);
   for (size_t at = 0; at < blocks.size(); at += piece) {
-    bool is_busy = false;
     {
       MutexLock lock(&mu_);
       if (closed_) return absl::UnavailableError("the engine was released");
@@ -118,9 +117,8 @@ absl::StatusOr<bool> ModelRunner::CopyInPieces(
                              CopyBlocks(snapshot, blocks.subspan(at, piece),
                                         kv.subspan(at * bytes)));
       if (!copied) return false;
-      is_busy = !scheduler_->empty();
     }
-    if (is_busy) std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kPause);
   }
   return true;
 }

@@ -42,7 +42,6 @@ constexpr const char* kOtherFiles[] = {"generation_config.json", "modules.json",
 // As much as a tokenizer's file is read of at most (core/text/tokenizer.cc);
 // other readers' files are smaller.
 constexpr uint64_t kMostBytes = uint64_t{256} << 20;
-constexpr size_t kMostTemplates = 1024;
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
 // Enters the file `name` of the folder if there is one: whether there was.
@@ -85,16 +84,10 @@ absl::Status FindTemplates(const fs::path& from, FoundTexts& texts) {
   const fs::path folder = "additional_chat_templates";
   const std::string source = (from / folder).string();
   if (!IsDirectory(source)) return absl::OkStatus();
-  size_t count = 0;
   std::error_code error;
   for (fs::directory_iterator it(source, error), end; !error && it != end;
        it.increment(error)) {
     if (it->path().extension() != ".jinja") continue;
-    if (++count > kMostTemplates) {
-      return absl::ResourceExhaustedError(FormattedString(
-          "%s has more chat templates than may be copied, allowed: at most %d",
-          source, kMostTemplates));
-    }
     INLAY_RETURN_IF_ERROR(
         Find(from, folder / it->path().filename(), texts).status());
   }

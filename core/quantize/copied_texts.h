@@ -24,8 +24,7 @@ struct FoundTexts {
 // What the folder `from` has of it: how texts are generated, how states become
 // an embedding (modules.json and the modules it names), and with `tokenizer`
 // the tokenizer and the chat templates. Asked before there is any work to lose:
-// RESOURCE_EXHAUSTED names a file that is larger than any such (256 MiB), or a
-// folder of more than 1024 templates.
+// RESOURCE_EXHAUSTED names a file that is larger than any such (256 MiB).
 absl::StatusOr<FoundTexts> FindTexts(const std::string& from, bool tokenizer);
 
 // Copies them to the folder `to`, which exists, a piece at a time.

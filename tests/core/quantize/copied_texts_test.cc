@@ -91,13 +91,6 @@ TEST_F(CopiedTextsTest, WhatCannotBeCopiedIsFoundFirst) {
   const fs::path from = folder_ + "/source", to = folder_ + "/model";
   fs::copy(Golden("llama_bf16"), from);
   const QuantizeOptions options = Options("u4_g64", QuantizeMethod::kNearest);
-  const auto expect = [&](absl::StatusCode code, const std::string& what) {
-    const auto report = QuantizePath(from.string(), options, to.string());
-    EXPECT_EQ(report.status().code(), code) << report.status();
-    EXPECT_NE(report.status().message().find(what), std::string::npos)
-        << report.status();
-    EXPECT_FALSE(fs::exists(to)) << what;
-  };
   const auto put = [&](const fs::path& name, const std::string& text) {
     fs::create_directories((from / name).parent_path());
     std::ofstream(from / name) << text;
@@ -105,13 +98,11 @@ TEST_F(CopiedTextsTest, WhatCannotBeCopiedIsFoundFirst) {
   // Takes no room on the disk.
   put("vocab.txt", "");
   fs::resize_file(from / "vocab.txt", (uint64_t{256} << 20) + 1);
-  expect(absl::StatusCode::kResourceExhausted, "vocab.txt");
+  const auto refused = QuantizePath(from.string(), options, to.string());
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status())) << refused.status();
+  EXPECT_NE(refused.status().message().find("vocab.txt"), std::string::npos);
+  EXPECT_FALSE(fs::exists(to));
   fs::remove(from / "vocab.txt");
-  for (int i = 0; i <= 1024; ++i) {
-    put("additional_chat_templates/" + std::to_string(i) + ".jinja", "");
-  }
-  expect(absl::StatusCode::kResourceExhausted, "additional_chat_templates");
-  fs::remove(from / "additional_chat_templates/0.jinja");
   // Of several pieces, and of none.
   put("merges.txt", std::string((size_t{5} << 19) + 1, 'm'));
   put("vocab.txt", "");
