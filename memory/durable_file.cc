@@ -33,7 +33,11 @@ bool CannotSync(int error) {
 int MakeTemporary(const FileOps& ops, FileReaders readers,
                   std::string& temporary) {
   if (readers == FileReaders::kOwner) {
-    return ops.MakeTemporary(temporary.data());
+    const std::string pattern = temporary;
+    return Uninterrupted([&] {
+      temporary = pattern;  // a call that failed may have changed it
+      return ops.MakeTemporary(temporary.data());
+    });
   }
   constexpr std::string_view kLetters =
       "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -50,8 +54,10 @@ int MakeTemporary(const FileOps& ops, FileReaders readers,
       temporary[at] = kLetters[draw % kLetters.size()];
       draw /= kLetters.size();
     }
-    const int file = ops.OpenAt(AT_FDCWD, temporary.c_str(),
-                                O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const int file = Uninterrupted([&] {
+      return ops.OpenAt(AT_FDCWD, temporary.c_str(),
+                        O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    });
     if (file >= 0 || errno != EEXIST) return file;
   }
   return -1;
@@ -86,9 +92,10 @@ absl::StatusOr<DurableFile> DurableFile::Create(const std::string& path,
   }
   // Before anything is written: without the folder nothing can become durable.
   const std::string folder_path = FolderOf(path);
-  ScopedDescriptor folder(&ops,
-                          ops.OpenAt(AT_FDCWD, folder_path.c_str(),
-                                     O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0));
+  ScopedDescriptor folder(&ops, Uninterrupted([&] {
+    return ops.OpenAt(AT_FDCWD, folder_path.c_str(),
+                      O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  }));
   if (!folder.valid()) return FileError(errno, "open the folder", folder_path);
   // Made before the file is: should memory run out, that goes with it.
   DurableFile file(path, FormattedString("%s.tmp-XXXXXX", path), ops,
@@ -136,7 +143,7 @@ absl::Status DurableFile::Append(absl::Span<const std::byte> bytes) {
 absl::Status DurableFile::Commit() {
   INLAY_RETURN_IF_ERROR(status_);
   INLAY_DCHECK(file_.valid());
-  if (ops_->Fsync(file_.get()) != 0) {
+  if (Uninterrupted([&] { return ops_->Fsync(file_.get()); }) != 0) {
     return Fail(FileError(errno, "make durable", path_));
   }
   // Network file systems report late write errors here. EINTR is none: the
@@ -148,7 +155,8 @@ absl::Status DurableFile::Commit() {
     return Fail(FileError(errno, "replace", path_));
   }
   temporary_.clear();
-  if (ops_->Fsync(folder_.get()) != 0 && !CannotSync(errno)) {
+  if (Uninterrupted([&] { return ops_->Fsync(folder_.get()); }) != 0 &&
+      !CannotSync(errno)) {
     return Fail(FileError(
         errno, "make durable (the new file is in place and complete)", path_));
   }

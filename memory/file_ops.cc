@@ -59,6 +59,10 @@ class FileSizeSignal {
   bool held_;
 };
 
+// There before any call: one that is made in a function by its first caller
+// keeps a child, forked meanwhile, waiting for ever.
+constinit const FileOps kSystemFileOps;
+
 }  // namespace
 
 int FileOps::OpenAt(int folder, const char* name, int flags,
@@ -84,10 +88,7 @@ int FileOps::UnlinkAt(int folder, const char* name) const {
   return unlinkat(folder, name, 0);
 }
 
-const FileOps& SystemFileOps() {
-  static const FileOps ops;
-  return ops;
-}
+const FileOps& SystemFileOps() { return kSystemFileOps; }
 
 ScopedDescriptor::ScopedDescriptor(ScopedDescriptor&& other) noexcept
     : ops_(other.ops_), descriptor_(other.Release()) {}

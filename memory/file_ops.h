@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -35,6 +36,17 @@ class FileOps {
 
 // The system's own.
 const FileOps& SystemFileOps();
+
+// What the system call gives, made again while a signal interrupts it: hosts
+// may have handlers without SA_RESTART, and calls of slow file systems end
+// then. Not for close() and rename(), which may have done their work.
+template <typename Call>
+auto Uninterrupted(const Call& call) {
+  while (true) {
+    const auto result = call();
+    if (result != -1 || errno != EINTR) return result;
+  }
+}
 
 // A descriptor, closed at the end of its scope (errors of that are ignored).
 class ScopedDescriptor {

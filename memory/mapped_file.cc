@@ -23,13 +23,10 @@ namespace {
 constexpr size_t kMaxTransferBytes = size_t{1} << 30;
 
 int OpenDescriptor(const std::string& path) {
-  int descriptor;
-  do {
-    // O_NONBLOCK: opening a pipe must fail our check below, not wait for a
-    // writer. It changes nothing for regular files.
-    descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  } while (descriptor < 0 && errno == EINTR);
-  return descriptor;
+  // O_NONBLOCK: opening a pipe must fail our check below, not wait for a
+  // writer. It changes nothing for regular files.
+  return Uninterrupted(
+      [&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
 }
 
 bool HasMode(const std::string& path, mode_t kind) {

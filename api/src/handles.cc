@@ -67,6 +67,10 @@ Registry::Registry() {
       pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild));
 }
 
+// When the library is loaded: were it made by the first call, a fork() beside
+// that would leave a child who waits for a thread that it does not have.
+[[maybe_unused]] const Registry& made_at_load = GetRegistry();
+
 }  // namespace
 
 uint64_t NewHandleNumber(uint64_t type) {

@@ -86,6 +86,14 @@ absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
   Reclaim();
   if (closed()) return absl::UnavailableError("the engine was released");
   options.batch_invariant = options_.batch_invariant;
+  // A budget set meanwhile, up or down, did not reach the new model's cache,
+  // nor did others get what a load that failed had of it.
+  const auto obey = absl::MakeCleanup([this, before = num_budgets_.load()] {
+    if (num_budgets_ == before) return;
+    budget_changed_ = true;
+    ObeyWhereFree();
+    NotifyWork();
+  });
   INLAY_ASSIGN_OR_RETURN(
       std::unique_ptr<LoadedModel> loaded,
       LoadModelFromPath(path, options, *device_, options_.log));
@@ -122,13 +130,6 @@ absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
     MutexLock lock(&mu_);
     if (closed()) return absl::UnavailableError("the engine was released");
     runners_.push_back(runner);
-  }
-  // A budget set since its cache was made did not reach it.
-  const MemoryUse use = device_->memory_use();
-  if (use.budget_bytes > 0 && use.total_bytes > use.budget_bytes) {
-    budget_changed_ = true;
-    ObeyWhereFree();
-    NotifyWork();
   }
   // Shares the runner's ownership: the model lives as long as its runner.
   result.model = std::shared_ptr<const LoadedModel>(runner, &runner->loaded());
@@ -317,6 +318,7 @@ absl::Status Engine::SetMemoryBudget(int device, uint64_t bytes) {
     }
   }
   device_->set_budget(bytes);
+  ++num_budgets_;
   budget_changed_ = true;
   ObeyWhereFree();
   NotifyWork();

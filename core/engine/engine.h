@@ -144,6 +144,7 @@ class Engine {
   Mutex step_mu_;  // held by whoever steps or resizes caches
   size_t next_runner_ ABSL_GUARDED_BY(step_mu_) = 0;
   std::atomic<bool> budget_changed_{false};
+  std::atomic<uint64_t> num_budgets_{0};  // set since creation
 
   Mutex mu_;  // never held across a step or a load
   CondVar work_arrived_;

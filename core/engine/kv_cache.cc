@@ -85,6 +85,28 @@ absl::Status KvCache::AddExtent() {
   return absl::OkStatus();
 }
 
+std::vector<KvCache::Located> KvCache::Locate(const KvMatch& match) const {
+  std::vector<Located> located;
+  located.reserve(static_cast<size_t>(match.num_blocks()));
+  for (size_t g = 0; g < match.groups.size(); ++g) {
+    const std::vector<int32_t>& blocks = match.groups[g].blocks;
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      if (blocks[i] < 0) continue;
+      located.push_back({g, static_cast<int64_t>(i), blocks[i],
+                         index_->group(g).key(blocks[i])});
+    }
+  }
+  return located;
+}
+
+bool KvCache::IsThere(const Located& block,
+                      absl::Span<const int32_t> tokens) const {
+  const auto size = static_cast<size_t>(groups_[block.group].block_size);
+  return index_->group(block.group)
+      .Has(block.id, block.key,
+           tokens.subspan(static_cast<size_t>(block.index) * size, size));
+}
+
 void KvCache::Publish(uint64_t salt, absl::Span<const int32_t> tokens,
                       KvSequence* sequence) {
   index_->Insert(salt, tokens, &sequence->tables, &sequence->cursors);

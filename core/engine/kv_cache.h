@@ -71,6 +71,18 @@ class KvCache {
   KvMatch Find(uint64_t salt, absl::Span<const int32_t> tokens) const {
     return index_->Find(salt, tokens);
   }
+  // A block of a match, to be known again later.
+  struct Located {
+    size_t group = 0;
+    int64_t index = 0;  // in the sequence's group
+    int32_t id = 0;
+    KvBlockKey key;
+  };
+  // Those that the match, just found, has, group by group.
+  std::vector<Located> Locate(const KvMatch& match) const;
+  // Whether the block is still there: not evicted, and not moved. `tokens`:
+  // those of the match.
+  bool IsThere(const Located& block, absl::Span<const int32_t> tokens) const;
   // Puts what is cached of `tokens`, or in a tier, into the empty sequence: how
   // many tokens.
   int64_t Take(uint64_t salt, absl::Span<const int32_t> tokens,

@@ -254,8 +254,18 @@ class ModelRunner final : private KvOwner {
 
   absl::StatusOr<std::unique_ptr<Scheduler>> NewScheduler()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status CopyOut(const KvMatch& match, SessionSnapshot& snapshot,
-                       std::vector<std::byte>& kv)
+  // Save's parts: what there is of the snapshot's KV, and its bytes.
+  std::vector<KvCache::Located> FindKv(uint64_t salt, SessionSnapshot& snapshot)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CopyKv(uint64_t salt, SessionSnapshot& snapshot,
+                      std::vector<std::byte>& kv);
+  // False: some of them are not there any more.
+  absl::StatusOr<bool> CopyInPieces(const SessionSnapshot& snapshot,
+                                    absl::Span<const KvCache::Located> blocks,
+                                    absl::Span<std::byte> kv);
+  absl::StatusOr<bool> CopyBlocks(const SessionSnapshot& snapshot,
+                                  absl::Span<const KvCache::Located> blocks,
+                                  absl::Span<std::byte> kv)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int64_t RestoreKv(const RestoredSession& from, Session& session)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

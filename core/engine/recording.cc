@@ -56,10 +56,10 @@ absl::StatusOr<std::shared_ptr<Recorder>> Recorder::Create(
   }
   // O_NONBLOCK: opening a pipe must not wait for a reader. Whoever reads one
   // could also end the process by going away (SIGPIPE).
-  ScopedDescriptor file(
-      &ops,
-      ops.OpenAt(AT_FDCWD, path.c_str(),
-                 O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0600));
+  ScopedDescriptor file(&ops, Uninterrupted([&] {
+    return ops.OpenAt(AT_FDCWD, path.c_str(),
+                      O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0600);
+  }));
   struct stat info;
   if (!file.valid() || fstat(file.get(), &info) != 0)
     return FileError(errno, "record into", path);
@@ -72,7 +72,8 @@ absl::StatusOr<std::shared_ptr<Recorder>> Recorder::Create(
   const bool is_open = S_ISREG(info.st_mode) && (info.st_mode & 077) != 0;
   if (is_open && fchmod(file.get(), 0600) != 0 && info.st_uid != geteuid())
     return FileError(errno, "keep to its owner", path);
-  if (S_ISREG(info.st_mode) && ftruncate(file.get(), 0) != 0)
+  if (S_ISREG(info.st_mode) &&
+      Uninterrupted([&] { return ftruncate(file.get(), 0); }) != 0)
     return FileError(errno, "empty", path);
   return std::shared_ptr<Recorder>(new Recorder(path, ops, std::move(file)));
 }

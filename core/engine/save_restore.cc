@@ -1,6 +1,8 @@
 // ModelRunner's sessions as bytes, and back.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -17,8 +19,8 @@ absl::Status ModelRunner::Save(SessionId id, ByteSink sink) {
   snapshot.kv = KvFormOf(loaded_->kv_layout);
   std::vector<std::byte> kv;
   const size_t bytes = snapshot.kv.block_bytes;
+  uint64_t salt = 0;
   {
-    // A copy, so that neither encoding nor a disk keeps a step waiting.
     MutexLock lock(&mu_);
     INLAY_ASSIGN_OR_RETURN(Session * session, FindIdleSession(id));
     snapshot.log = session->log;
@@ -28,9 +30,9 @@ absl::Status ModelRunner::Save(SessionId id, ByteSink sink) {
     snapshot.generation_begin = static_cast<uint64_t>(
         std::min<int64_t>(session->mark.generated_begin,
                           static_cast<int64_t>(session->log.size())));
-    const KvMatch match = kv_->Find(session->salt(), session->log);
-    INLAY_RETURN_IF_ERROR(CopyOut(match, snapshot, kv));
+    salt = session->salt();
   }
+  INLAY_RETURN_IF_ERROR(CopyKv(salt, snapshot, kv));
   for (size_t g = 0; g < snapshot.num_groups(); ++g) {
     const auto size = static_cast<uint64_t>(snapshot.group(g).block_size);
     const uint64_t first = snapshot.group(g).first_block;
@@ -53,15 +55,11 @@ absl::Status ModelRunner::Save(SessionId id, ByteSink sink) {
       sink);
 }
 
-// The match's blocks, one after another, and in `snapshot` which they are.
-absl::Status ModelRunner::CopyOut(const KvMatch& match,
-                                  SessionSnapshot& snapshot,
-                                  std::vector<std::byte>& kv) {
+std::vector<KvCache::Located> ModelRunner::FindKv(uint64_t salt,
+                                                  SessionSnapshot& snapshot) {
+  const KvMatch match = kv_->Find(salt, snapshot.log);
   snapshot.num_kv_tokens = static_cast<uint64_t>(match.num_tokens);
-  const size_t bytes = kv_->block_bytes();
-  kv.reserve(
-      static_cast<size_t>(KvHeldBlocks(match.num_tokens, kv_->groups())) *
-      bytes);
+  snapshot.other_groups.clear();
   for (size_t g = 0; g < match.groups.size(); ++g) {
     const KvGroup& group = kv_->groups()[g];
     const auto first =
@@ -70,13 +68,73 @@ absl::Status ModelRunner::CopyOut(const KvMatch& match,
       snapshot.first_kv_block = first;
     else
       snapshot.other_groups.push_back({group.block_size, first});
-    for (const int32_t id : match.groups[g].blocks) {
-      if (id == KvBlockTable::kNoBlock) continue;
-      INLAY_ASSIGN_OR_RETURN(const auto block, kv_->HostBlock(id));
-      kv.insert(kv.end(), block.begin(), block.end());
-    }
   }
-  return absl::OkStatus();
+  return kv_->Locate(match);
+}
+
+// A copy, so that neither encoding nor a disk keeps a step waiting, and in
+// pieces, so that copying does not: a long session's KV takes seconds. Nothing
+// is held meanwhile, which would keep memory from requests and would have to be
+// in a recording: where blocks went, what is left is looked for anew.
+absl::Status ModelRunner::CopyKv(uint64_t salt, SessionSnapshot& snapshot,
+                                 std::vector<std::byte>& kv) {
+  constexpr int kAttempts = 4;
+  const size_t bytes = snapshot.kv.block_bytes;
+  std::vector<KvCache::Located> blocks;
+  for (int attempt = 1; attempt < kAttempts; ++attempt) {
+    {
+      MutexLock lock(&mu_);
+      if (closed_) return absl::UnavailableError("the engine was released");
+      blocks = FindKv(salt, snapshot);
+    }
+    // The system clears pages when they are touched first: not under the mutex.
+    kv.resize(blocks.size() * bytes);
+    INLAY_ASSIGN_OR_RETURN(const bool copied,
+                           CopyInPieces(snapshot, blocks, absl::MakeSpan(kv)));
+    if (copied) return absl::OkStatus();
+  }
+  MutexLock lock(&mu_);
+  if (closed_) return absl::UnavailableError("the engine was released");
+  blocks = FindKv(salt, snapshot);
+  kv.resize(blocks.size() * bytes);
+  return CopyBlocks(snapshot, blocks, absl::MakeSpan(kv)).status();
+}
+
+absl::StatusOr<bool> ModelRunner::CopyInPieces(
+    const SessionSnapshot& snapshot, absl::Span<const KvCache::Located> blocks,
+    absl::Span<std::byte> kv) {
+  // Some 100 us; then whoever waits for the mutex has time to wake up and take
+  // it, which who lets it go only to take it again would never give.
+  constexpr size_t kPieceBytes = size_t{1} << 20;
+  constexpr std::chrono::microseconds kPause(50);
+  const size_t bytes = snapshot.kv.block_bytes;
+  const size_t piece = std::max<size_t>(kPieceBytes / bytes, 1);
+  for (size_t at = 0; at < blocks.size(); at += piece) {
+    {
+      MutexLock lock(&mu_);
+      if (closed_) return absl::UnavailableError("the engine was released");
+      INLAY_ASSIGN_OR_RETURN(const bool copied,
+                             CopyBlocks(snapshot, blocks.subspan(at, piece),
+                                        kv.subspan(at * bytes)));
+      if (!copied) return false;
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+  return true;
+}
+
+absl::StatusOr<bool> ModelRunner::CopyBlocks(
+    const SessionSnapshot& snapshot, absl::Span<const KvCache::Located> blocks,
+    absl::Span<std::byte> kv) {
+  const auto tokens =
+      absl::MakeConstSpan(snapshot.log).first(snapshot.num_kv_tokens);
+  std::byte* out = kv.data();
+  for (const KvCache::Located& block : blocks) {
+    if (!kv_->IsThere(block, tokens)) return false;
+    INLAY_ASSIGN_OR_RETURN(const auto from, kv_->HostBlock(block.id));
+    out = std::copy(from.begin(), from.end(), out);
+  }
+  return true;
 }
 
 absl::StatusOr<ModelRunner::Restored> ModelRunner::Restore(

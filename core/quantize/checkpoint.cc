@@ -19,6 +19,7 @@
 #include "core/quantize/overlay_weights.h"
 #include "core/quantize/tensor_pass.h"
 #include "kernels/quant/quant.h"
+#include "memory/file_ops.h"
 #include "memory/formatted_string.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
@@ -81,6 +82,8 @@ class CheckpointQuantizer {
 
   absl::StatusOr<QuantizeReport> Run() {
     INLAY_RETURN_IF_ERROR(CheckSource());
+    INLAY_ASSIGN_OR_RETURN(texts_,
+                           FindTexts(files_.directory, options_.tokenizer));
     const bool has_input_scales =
         std::any_of(groups_.begin(), groups_.end(),
                     [](const auto& group) { return group.has_input_scale(); });
@@ -88,6 +91,7 @@ class CheckpointQuantizer {
     INLAY_RETURN_IF_ERROR(PlanTensors());
     std::error_code error;
     const bool made = std::filesystem::create_directories(folder_, error);
+    if (error) return FileError(error.value(), "create the folder", folder_);
     absl::StatusOr<QuantizeReport> report = Write();
     // Fails, as it should, where files were written.
     if (made && !report.ok()) std::filesystem::remove(folder_, error);
@@ -176,7 +180,16 @@ class CheckpointQuantizer {
     return names;
   }
 
+  absl::Status CheckTensorTypes() const {
+    std::vector<std::string_view> names;
+    for (const QuantizedTensor& row : pass_.report().tensors) {
+      names.push_back(row.name);
+    }
+    return CheckPatterns(options_.tensor_types, names);
+  }
+
   absl::Status PlanTensors() {
+    INLAY_RETURN_IF_ERROR(CheckTensorTypes());
     INLAY_ASSIGN_OR_RETURN(const std::set<std::string> linears, LinearLayers());
     schemes_.resize(pass_.report().tensors.size());
     group_of_.resize(schemes_.size());
@@ -332,9 +345,8 @@ class CheckpointQuantizer {
   }
 
   absl::Status WriteTexts() {
-    INLAY_ASSIGN_OR_RETURN(
-        pass_.report().has_tokenizer,
-        CopyTexts(files_.directory, folder_, options_.tokenizer));
+    INLAY_RETURN_IF_ERROR(CopyTexts(files_.directory, folder_, texts_));
+    pass_.report().has_tokenizer = texts_.has_tokenizer;
     Json config = files_.config;
     // A multimodal model's text has none of its own.
     if (JsonFind(config, "architectures") == nullptr) {
@@ -353,6 +365,7 @@ class CheckpointQuantizer {
   const QuantizeOptions& options_;
   const std::vector<CheckpointOverride>& overrides_;
   const std::string& folder_;
+  FoundTexts texts_;
   TensorPass pass_;
   std::vector<TypedLayers> groups_;  // all made before the first is referred to
   // As the report's tensors; a grid where it is whole numbers in groups.

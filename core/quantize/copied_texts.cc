@@ -1,14 +1,18 @@
 #include "core/quantize/copied_texts.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "core/json/json.h"
 #include "core/json/python_json.h"
 #include "memory/durable_file.h"
 #include "memory/file_ops.h"
+#include "memory/formatted_string.h"
 #include "memory/mapped_file.h"
 #include "memory/status.h"
 
@@ -35,24 +39,48 @@ constexpr const char* kOtherFiles[] = {"generation_config.json", "modules.json",
                                        "config_sentence_transformers.json",
                                        "sentence_bert_config.json"};
 
-// True: there was such a file.
-absl::StatusOr<bool> Copy(const fs::path& from, const fs::path& to,
-                          const fs::path& name) {
-  const std::string source = (from / name).string();
-  if (!IsRegularFile(source)) return false;
-  INLAY_ASSIGN_OR_RETURN(const FileReader file, FileReader::Open(source));
-  std::string text(file.size(), '\0');
-  INLAY_RETURN_IF_ERROR(file.ReadAt(
-      0,
-      absl::MakeSpan(reinterpret_cast<std::byte*>(text.data()), text.size())));
-  const fs::path target = to / name;
-  std::error_code error;  // writing says more of it
-  fs::create_directories(target.parent_path(), error);
-  INLAY_RETURN_IF_ERROR(WriteTextFile(target.string(), text));
+// As much as a tokenizer's file is read of at most (core/text/tokenizer.cc);
+// other readers' files are smaller.
+constexpr uint64_t kMostBytes = uint64_t{256} << 20;
+constexpr size_t kPieceBytes = size_t{1} << 20;
+
+// Enters the file `name` of the folder if there is one: whether there was.
+absl::StatusOr<bool> Find(const fs::path& from, const fs::path& name,
+                          FoundTexts& texts) {
+  const std::string path = (from / name).string();
+  if (!IsRegularFile(path)) return false;
+  INLAY_ASSIGN_OR_RETURN(const FileReader file, FileReader::Open(path));
+  if (file.size() > kMostBytes) {
+    return absl::ResourceExhaustedError(FormattedString(
+        "%s, which is to be copied, has %d bytes, allowed: at most %d", path,
+        file.size(), kMostBytes));
+  }
+  texts.names.push_back(name.string());
   return true;
 }
 
-absl::Status CopyTemplates(const fs::path& from, const fs::path& to) {
+absl::Status Copy(const fs::path& from, const fs::path& to,
+                  const fs::path& name) {
+  INLAY_ASSIGN_OR_RETURN(const FileReader source,
+                         FileReader::Open((from / name).string()));
+  const fs::path target = to / name;
+  std::error_code error;  // writing says more of it
+  fs::create_directories(target.parent_path(), error);
+  INLAY_ASSIGN_OR_RETURN(
+      DurableFile copy,
+      DurableFile::Create(target.string(), FileReaders::kUmask));
+  std::vector<std::byte> piece(
+      static_cast<size_t>(std::min<uint64_t>(source.size(), kPieceBytes)));
+  for (uint64_t at = 0; at < source.size(); at += piece.size()) {
+    piece.resize(static_cast<size_t>(
+        std::min<uint64_t>(source.size() - at, piece.size())));
+    INLAY_RETURN_IF_ERROR(source.ReadAt(at, absl::MakeSpan(piece)));
+    INLAY_RETURN_IF_ERROR(copy.Append(piece));
+  }
+  return copy.Commit();
+}
+
+absl::Status FindTemplates(const fs::path& from, FoundTexts& texts) {
   const fs::path folder = "additional_chat_templates";
   const std::string source = (from / folder).string();
   if (!IsDirectory(source)) return absl::OkStatus();
@@ -61,7 +89,7 @@ absl::Status CopyTemplates(const fs::path& from, const fs::path& to) {
        it.increment(error)) {
     if (it->path().extension() != ".jinja") continue;
     INLAY_RETURN_IF_ERROR(
-        Copy(from, to, folder / it->path().filename()).status());
+        Find(from, folder / it->path().filename(), texts).status());
   }
   if (error) return FileError(error.value(), "list", source);
   return absl::OkStatus();
@@ -69,7 +97,7 @@ absl::Status CopyTemplates(const fs::path& from, const fs::path& to) {
 
 // Pooling and the like: folders with a config.json. Theirs are small; dense
 // layers, which have weights, are none that a model here has.
-absl::Status CopyModules(const fs::path& from, const fs::path& to) {
+absl::Status FindModules(const fs::path& from, FoundTexts& texts) {
   const std::string list = (from / "modules.json").string();
   if (!IsRegularFile(list)) return absl::OkStatus();
   INLAY_ASSIGN_OR_RETURN(const std::string text,
@@ -83,7 +111,7 @@ absl::Status CopyModules(const fs::path& from, const fs::path& to) {
       continue;
     }
     INLAY_RETURN_IF_ERROR(
-        Copy(from, to, fs::path(path) / "config.json").status());
+        Find(from, fs::path(path) / "config.json", texts).status());
   }
   return absl::OkStatus();
 }
@@ -98,20 +126,27 @@ absl::Status WriteTextFile(const std::string& path, std::string_view text) {
   return file.Commit();
 }
 
-absl::StatusOr<bool> CopyTexts(const std::string& from, const std::string& to,
-                               bool tokenizer) {
+absl::StatusOr<FoundTexts> FindTexts(const std::string& from, bool tokenizer) {
+  FoundTexts texts;
   for (const char* name : kOtherFiles) {
-    INLAY_RETURN_IF_ERROR(Copy(from, to, name).status());
+    INLAY_RETURN_IF_ERROR(Find(from, name, texts).status());
   }
-  INLAY_RETURN_IF_ERROR(CopyModules(from, to));
-  bool found = false;
-  if (!tokenizer) return found;
+  INLAY_RETURN_IF_ERROR(FindModules(from, texts));
+  if (!tokenizer) return texts;
   for (const char* name : kTokenizerFiles) {
-    INLAY_ASSIGN_OR_RETURN(const bool copied, Copy(from, to, name));
-    found = found || copied;
+    INLAY_ASSIGN_OR_RETURN(const bool found, Find(from, name, texts));
+    texts.has_tokenizer = texts.has_tokenizer || found;
   }
-  INLAY_RETURN_IF_ERROR(CopyTemplates(from, to));
-  return found;
+  INLAY_RETURN_IF_ERROR(FindTemplates(from, texts));
+  return texts;
+}
+
+absl::Status CopyTexts(const std::string& from, const std::string& to,
+                       const FoundTexts& texts) {
+  for (const std::string& name : texts.names) {
+    INLAY_RETURN_IF_ERROR(Copy(from, to, name));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace inlay

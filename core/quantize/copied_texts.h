@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,12 +15,21 @@ namespace inlay {
 // Replaces the file at `path`.
 absl::Status WriteTextFile(const std::string& path, std::string_view text);
 
-// From the folder `from` to the folder `to`, which exists: how texts are
-// generated, how states become an embedding (modules.json and the modules it
-// names), and with `tokenizer` the tokenizer and the chat templates. True: a
-// file of the tokenizer was there.
-absl::StatusOr<bool> CopyTexts(const std::string& from, const std::string& to,
-                               bool tokenizer);
+// Names within a folder.
+struct FoundTexts {
+  std::vector<std::string> names;
+  bool has_tokenizer = false;  // a file of it is among them
+};
+
+// What the folder `from` has of it: how texts are generated, how states become
+// an embedding (modules.json and the modules it names), and with `tokenizer`
+// the tokenizer and the chat templates. Asked before there is any work to lose:
+// RESOURCE_EXHAUSTED names a file that is larger than any such (256 MiB).
+absl::StatusOr<FoundTexts> FindTexts(const std::string& from, bool tokenizer);
+
+// Copies them to the folder `to`, which exists, a piece at a time.
+absl::Status CopyTexts(const std::string& from, const std::string& to,
+                       const FoundTexts& texts);
 
 }  // namespace inlay
 

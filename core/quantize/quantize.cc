@@ -45,6 +45,7 @@ class GgufQuantizer {
 
   absl::StatusOr<QuantizeReport> Run(const std::string& path) {
     INLAY_RETURN_IF_ERROR(PlanTensors());
+    INLAY_RETURN_IF_ERROR(CheckTensorTypes());
     INLAY_ASSIGN_OR_RETURN(GgufWriter writer, GgufWriter::Create(path));
     INLAY_RETURN_IF_ERROR(SetKeys(&writer));
     INLAY_RETURN_IF_ERROR(AddTensors(&writer));
@@ -66,6 +67,17 @@ class GgufQuantizer {
     readers_.resize(tensors_.size());
     pass_.SetFileTensors(tensors_);
     return absl::OkStatus();
+  }
+
+  absl::Status CheckTensorTypes() const {
+    if (options_.tensor_types.empty()) return absl::OkStatus();
+    std::vector<std::string_view> names;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      names.push_back(pass_.report().tensors[i].name);
+      names.insert(names.end(), tensors_[i].parts.begin(),
+                   tensors_[i].parts.end());
+    }
+    return CheckPatterns(options_.tensor_types, names);
   }
 
   // The published one, of several the first's; null: there is no such tensor.

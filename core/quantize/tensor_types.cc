@@ -6,6 +6,7 @@
 
 #include "core/formats/describe.h"
 #include "core/formats/gguf_types.h"
+#include "kernels/cpu_float.h"
 #include "kernels/quant/quant.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
@@ -273,6 +274,23 @@ absl::StatusOr<CheckpointOverride> ParseCheckpointOverride(
       "which leave them as they are%s",
       Quoted(named.pattern), named.type, type_name,
       has_groups ? CheckpointTypeNames(kGroups) : ""));
+}
+
+absl::Status CheckPatterns(absl::Span<const std::string> tensor_types,
+                           absl::Span<const std::string_view> names) {
+  for (const std::string& text : tensor_types) {
+    INLAY_ASSIGN_OR_RETURN(const NamedType named, SplitOverride(text));
+    const bool found =
+        std::any_of(names.begin(), names.end(), [&](std::string_view name) {
+          return MatchesPattern(named.pattern, name);
+        });
+    if (found) continue;
+    return absl::InvalidArgumentError(FormattedString(
+        "the pattern %s is of no tensor, allowed: published names, with * and "
+        "?, such as %s; inlay inspect lists them",
+        Quoted(named.pattern), names.empty() ? "" : names.front()));
+  }
+  return absl::OkStatus();
 }
 
 // Greedy, going back to the last star only: linear in practice, at worst the

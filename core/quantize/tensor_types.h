@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/formats/tensor_override.h"
@@ -47,6 +48,11 @@ struct CheckpointOverride {
 absl::StatusOr<CheckpointOverride> ParseCheckpointOverride(
     std::string_view text, std::string_view type_name,
     const CheckpointType& type);
+
+// Of options, "PATTERN=TYPE" each: INVALID_ARGUMENT names a pattern that is of
+// none of the tensors `names`, a misspelt one.
+absl::Status CheckPatterns(absl::Span<const std::string> tensor_types,
+                           absl::Span<const std::string_view> names);
 
 // What the rules look at.
 struct TensorRole {

@@ -7,6 +7,8 @@
 #include <unistd.h>
 #endif
 
+#include <atomic>
+
 namespace inlay::amx {
 namespace {
 
@@ -14,7 +16,6 @@ struct Support {
   bool avx512 = false;  // what the rows have beside tiles
   bool bf16 = false;
   bool i8 = false;
-  bool permitted = false;
 };
 
 // Documentation/arch/x86/xstate.rst of Linux.
@@ -44,19 +45,31 @@ Support Find() {
   if ((edx & kTileBit) == 0) return support;
   support.bf16 = (edx & kBF16Bit) != 0;
   support.i8 = (edx & kI8Bit) != 0;
-  support.permitted = AskForTiles();
   return support;
+}
+
+// When the library is loaded. A constant of a function is made by whoever comes
+// first, and a child forked meanwhile by another thread waits for that one.
+const Support kSupport = Find();
+
+// Asked only by who wants tiles: it changes the process. Twice does no harm.
+bool HasTiles() {
+  enum State : int { kUnknown, kGranted, kRefused };
+  static constinit std::atomic<int> state{kUnknown};
+  if (state.load(std::memory_order_relaxed) == kUnknown) {
+    state.store(AskForTiles() ? kGranted : kRefused, std::memory_order_relaxed);
+  }
+  return state.load(std::memory_order_relaxed) == kGranted;
 }
 
 }  // namespace
 
 const char* Refuses(Products products) {
-  static const Support support = Find();
-  if (!support.avx512) return "needs AVX-512 with VNNI";
-  if (!(products == Products::kBF16 ? support.bf16 : support.i8)) {
+  if (!kSupport.avx512) return "needs AVX-512 with VNNI";
+  if (!(products == Products::kBF16 ? kSupport.bf16 : kSupport.i8)) {
     return "needs AMX";
   }
-  return support.permitted ? nullptr : "the system does not grant AMX's tiles";
+  return HasTiles() ? nullptr : "the system does not grant AMX's tiles";
 }
 
 }  // namespace inlay::amx

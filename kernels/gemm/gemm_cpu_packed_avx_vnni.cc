@@ -36,6 +36,9 @@ bool HasAvxVnni() {
          (eax & kBit) != 0;
 }
 
+// Not in a function: amx.cc says why.
+const bool kHasAvxVnni = HasAvxVnni();
+
 }  // namespace
 
 const char* GemmCpuPackedRefuses(const GemmDesc& desc);  // gemm_cpu_packed.cc
@@ -45,8 +48,7 @@ const char* GemmCpuPackedAvxVnniRefuses(const GemmDesc& desc) {
   if (const char* reason = GemmCpuPackedRefuses(desc); reason != nullptr) {
     return reason;
   }
-  static const bool has = HasAvxVnni();
-  if (!has) return "needs AVX-VNNI";
+  if (!kHasAvxVnni) return "needs AVX-VNNI";
   return packed::avx_vnni::FindDots(packed::avx_vnni::kFormats, desc.weight) ==
                  nullptr
              ? "weights must be of a format that is multiplied as integers"

@@ -76,6 +76,13 @@ PrefixMatch PrefixIndex::Find(uint64_t salt, absl::Span<const int32_t> tokens,
   return match;
 }
 
+bool PrefixIndex::Has(int32_t id, const KvBlockKey& key,
+                      absl::Span<const int32_t> tokens) const {
+  return tree_.Contains(id) && tree_.key(id) == key &&
+         tree_.tokens(id).size() >= tokens.size() &&
+         tree_.tokens(id).first(tokens.size()) == tokens;
+}
+
 PrefixTree::Child PrefixIndex::Tail(const KvBlockKey& parent,
                                     absl::Span<const int32_t> tokens) const {
   return options_.group.is_state ? tree_.LongestWhole(parent, tokens)

@@ -99,6 +99,12 @@ class PrefixIndex final : public KvBlockReclaimer {
   void OnHeld(int32_t id) override;
 
   bool Contains(int32_t id) const { return tree_.Contains(id); }
+  // Of a block that it contains.
+  const KvBlockKey& key(int32_t id) const { return tree_.key(id); }
+  // Whether it has the block under `key`, and its tokens begin with these: what
+  // a match of before says of `id` still holds.
+  bool Has(int32_t id, const KvBlockKey& key,
+           absl::Span<const int32_t> tokens) const;
   // An evictable block's place in the order of eviction: the lower goes first.
   struct Rank {
     double priority = 0;

@@ -63,8 +63,9 @@ std::optional<KvRecordId> ParseName(std::string_view name) {
 template <typename Visit>
 absl::Status ForEachFile(const FileOps& ops, int folder, Visit visit) {
   // Of its own: readdir() moves the position of the open folder.
-  const int descriptor =
-      ops.OpenAt(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  const int descriptor = Uninterrupted([&] {
+    return ops.OpenAt(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  });
   if (descriptor < 0) return FileError(errno, "list", "the folder of KV");
   DIR* const listing = fdopendir(descriptor);
   if (listing == nullptr) {
@@ -112,15 +113,18 @@ absl::StatusOr<std::unique_ptr<KvRecordFiles>> KvRecordFiles::Open(
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     return FileError(errno, "create", folder);
   }
-  ScopedDescriptor descriptor(
-      &ops, ops.OpenAt(AT_FDCWD, folder.c_str(),
-                       O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0));
+  ScopedDescriptor descriptor(&ops, Uninterrupted([&] {
+    return ops.OpenAt(AT_FDCWD, folder.c_str(),
+                      O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  }));
   if (!descriptor.valid()) return FileError(errno, "open", folder);
-  ScopedDescriptor lock(
-      &ops, ops.OpenAt(descriptor.get(), kLockName,
-                       O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  ScopedDescriptor lock(&ops, Uninterrupted([&] {
+    return ops.OpenAt(descriptor.get(), kLockName,
+                      O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  }));
   if (!lock.valid()) return FileError(errno, "create a lock in", folder);
-  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (Uninterrupted([&] { return flock(lock.get(), LOCK_EX | LOCK_NB); }) !=
+      0) {
     if (errno != EWOULDBLOCK) return FileError(errno, "lock", folder);
     return absl::FailedPreconditionError(FormattedString(
         "another process or another model keeps KV in %s: give each a folder "
@@ -186,11 +190,12 @@ absl::Status KvRecordFiles::Write(const KvBlockKey& key,
   const std::vector<std::byte> header = MakeHeader(key, tokens, bytes);
   const std::string name = NameOf({form_.owner, key});
   // O_NONBLOCK: as in Read().
-  ScopedDescriptor file(
-      &ops_, ops_.OpenAt(folder_.get(), name.c_str(),
-                         O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW |
-                             O_NONBLOCK,
-                         0600));
+  ScopedDescriptor file(&ops_, Uninterrupted([&] {
+    return ops_.OpenAt(
+        folder_.get(), name.c_str(),
+        O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+        0600);
+  }));
   if (!file.valid()) return FileError(errno, "create", name);
   if (!WriteFully(ops_, file.get(), header) ||
       !WriteFully(ops_, file.get(), bytes)) {
@@ -207,9 +212,10 @@ KvRecordFiles::ReadResult KvRecordFiles::Read(
     absl::Span<std::byte> bytes) const {
   const std::string name = NameOf({form_.owner, key});
   // O_NONBLOCK: a pipe of that name must not make us wait.
-  const ScopedDescriptor file(
-      &ops_, ops_.OpenAt(folder_.get(), name.c_str(),
-                         O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0));
+  const ScopedDescriptor file(&ops_, Uninterrupted([&] {
+    return ops_.OpenAt(folder_.get(), name.c_str(),
+                       O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+  }));
   if (!file.valid()) {
     return errno == ENOENT ? ReadResult::kGone : ReadResult::kFailed;
   }

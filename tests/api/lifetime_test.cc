@@ -306,6 +306,47 @@ TEST(Release, OfTheLastHandleReclaimsInAnIdleEngine) {
   }
 }
 
+// Let go of while the step that ended its last request ends itself, which holds
+// the model, too, and has looked for unused ones before.
+TEST(Release, OfTheLastHandleWhileAStepEnds) {
+  CountingAllocator allocator;
+  auto options = EngineDefaults();
+  options.drive = INLAY_DRIVE_THREAD;
+  allocator.AttachTo(options);
+  inlay_engine* engine = nullptr;
+  ASSERT_EQ(inlay_engine_create(&options, &engine, nullptr), INLAY_OK);
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  const auto asked = TokensRequest(prompt, 1);
+  for (int round = 0; round < 60 && !HasFailure(); ++round) {
+    inlay_model* model = nullptr;
+    inlay_session* session = nullptr;
+    inlay_request* request = nullptr;
+    ASSERT_EQ(
+        inlay_model_load(engine, TinyModel().c_str(), nullptr, &model, nullptr),
+        INLAY_OK);
+    ASSERT_EQ(inlay_session_create(model, &session, nullptr), INLAY_OK);
+    ASSERT_EQ(inlay_session_submit(session, &asked, &request, nullptr),
+              INLAY_OK);
+    inlay_model_release(model);
+    inlay_event* event = nullptr;
+    while (inlay_request_next_event(request, 20'000'000, &event, nullptr) ==
+           INLAY_OK) {
+      inlay_event_release(event);
+    }
+    inlay_session_release(session);
+    const auto until = std::chrono::steady_clock::now() +
+                       std::chrono::microseconds(round % 30);
+    while (std::chrono::steady_clock::now() < until) {
+    }
+    inlay_request_release(request);
+    for (int i = 0; i < 5000 && allocator.live_bytes() > 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(allocator.live_bytes(), 0) << "round " << round;
+  }
+  inlay_engine_release(engine);
+}
+
 TEST(Engines, SeveralWithSeveralModels) {
   const std::vector<int32_t> prompt = {1, 17, 23};
   Host one(TinyModel()), two(TinyModel());

@@ -285,6 +285,30 @@ TEST(Progress, BudgetsSetMeanwhileAreKept) {
     }
     EXPECT_TRUE(kept()) << host.Stats().memory_bytes;
     EXPECT_GT(host.Stats().kv_bytes, 0u);
+    // A larger one, too: the new model's cache, which is of a size that the
+    // library chose, comes to it.
+    const auto is_first = [&] { return host.Stats().num_models == 1; };
+    inlay_model_release(second);
+    for (int i = 0; i < 5000 && !is_first(); ++i) {
+      if (drive == INLAY_DRIVE_HOST) host.Step();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ASSERT_EQ(inlay_engine_set_memory_budget(
+                  host.engine, 0, 2 * floor + 40 * kBlockBytes, nullptr),
+              INLAY_OK);
+    options.kv_budget_bytes = 0;
+    meanwhile.budget = 0;
+    ASSERT_EQ(inlay_model_load(host.engine, TinyModel().c_str(), &options,
+                               &second, error.out()),
+              INLAY_OK)
+        << error.message();
+    const auto grown = [&] {
+      return host.Stats().kv_bytes > before.kv_bytes + 25 * kBlockBytes;
+    };
+    for (int i = 0; i < 5000 && !grown(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_TRUE(grown()) << host.Stats().kv_bytes;
     inlay_model_release(second);
     host.ExpectWorks();
   }

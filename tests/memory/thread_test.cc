@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <thread>
 #include <utility>
@@ -84,6 +86,35 @@ TEST(ThreadTest, GetsNoSignals) {
     EXPECT_EQ(sigismember(&inside, signal), 1) << signal;
     EXPECT_EQ(sigismember(&after, signal), sigismember(&before, signal));
   }
+}
+
+char* guarded_page = nullptr;
+constexpr size_t kGuardedBytes = 4096;
+
+void OpenPage(int /*signal*/, siginfo_t* fault, void* /*context*/) {
+  if (fault->si_addr != guarded_page) _exit(3);
+  mprotect(guarded_page, kGuardedBytes, PROT_READ | PROT_WRITE);
+}
+
+// What runs there may be a host's callback, and the host may have a handler for
+// its faults (garbage collectors do). Were the signal blocked, the system would
+// end the process.
+TEST(ThreadTest, FaultsReachTheirHandlers) {
+  void* page = mmap(nullptr, kGuardedBytes, PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  guarded_page = static_cast<char*>(page);
+  struct sigaction handler = {}, before;
+  handler.sa_sigaction = OpenPage;
+  handler.sa_flags = SA_SIGINFO;
+  ASSERT_EQ(sigaction(SIGSEGV, &handler, &before), 0);
+  auto thread =
+      Thread::Start([] { *static_cast<volatile char*>(guarded_page) = 7; });
+  ASSERT_TRUE(thread.ok()) << thread.status();
+  thread->Join();
+  EXPECT_EQ(*guarded_page, 7);
+  sigaction(SIGSEGV, &before, nullptr);
+  munmap(page, kGuardedBytes);
 }
 
 }  // namespace

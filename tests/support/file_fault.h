@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "memory/file_ops.h"
@@ -71,7 +72,9 @@ class FaultyFileOps : public FileOps {
     return Fails() ? -1 : FileOps::OpenAt(folder, name, flags, mode);
   }
   int MakeTemporary(char* name_template) const override {
-    return Fails() ? -1 : FileOps::MakeTemporary(name_template);
+    if (!Fails()) return FileOps::MakeTemporary(name_template);
+    name_template[std::string_view(name_template).size() - 1] = '0';
+    return -1;
   }
   ssize_t Write(int descriptor, const void* data, size_t bytes) const override {
     if (Fails()) return -1;

@@ -434,7 +434,8 @@ typedef struct inlay_quantize_options {
   int32_t num_threads; /* the calling one included; 0 (default): one per core; at most 1024 */
   const char* type;    /* "q8_0" (default), "q4_0", "q6_k", ..., "f16", "bf16", "f32", or a mixture of K-quants: "q3_k_s", "q3_k_m",
                           "q3_k_l", "q4_k_s", "q4_k_m", "q5_k_s", "q5_k_m"; another one is answered by the list */
-  const char* const* tensor_types; /* "PATTERN=TYPE": of tensors whose published names match (* and ?); the last match counts */
+  const char* const* tensor_types; /* "PATTERN=TYPE": of tensors whose published names match (* and ?); the last match counts.
+                                      A pattern of no tensor is INLAY_INVALID_ARGUMENT */
   size_t num_tensor_types;         /* default 0; at most 4096 */
   uint32_t no_tokenizer;           /* 1: leave tokenizer and chat template out; default 0 */
   uint32_t reserved;
@@ -487,7 +488,7 @@ INLAY_API void inlay_quantize_options_init_sized(inlay_quantize_options* options
  * INLAY_UNSUPPORTED: an architecture, a setting or a tokenizer that GGUF cannot say, or text without a tokenizer;
  * INLAY_INVALID_ARGUMENT: a type, a method without calibration, one that does nothing with the type (w8a8_fp8: all but NEAREST and
  * SMOOTHQUANT), or weights or inputs of layers that are not finite; INLAY_CANCELLED; INLAY_NOT_FOUND, INLAY_RESOURCE_EXHAUSTED (the
- * disk is full), INLAY_IO_ERROR: files. */
+ * disk is full, or, before there is any work, one of the files to copy has more than 256 MiB), INLAY_IO_ERROR: files. */
 INLAY_API inlay_status inlay_quantize(const char* model_path, const char* out_path, const inlay_quantize_options* options,
                                       inlay_buffer** report, inlay_error** error);
 

@@ -51,7 +51,7 @@ namespace Inlay
         public int? EosToken { get; private set; }
         /// <summary>Whether text can be used; tokens always can.</summary>
         public bool HasTokenizer { get; private set; }
-        /// <summary>Whether <see cref="Prompt.FromChat"/> works without a template of its own.</summary>
+        /// <summary>Whether <see cref="Prompt.FromChat(System.Collections.Generic.IEnumerable{ChatMessage})"/> works without a template of its own.</summary>
         public bool HasChatTemplate { get; private set; }
     }
 

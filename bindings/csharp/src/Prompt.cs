@@ -106,8 +106,12 @@ namespace Inlay
         /// <summary>A whole conversation, by the model's chat template. It replaces the session's log; what the two share from the start is
         /// not computed again.</summary>
         /// <param name="messages">The conversation.</param>
+        public static Prompt FromChat(IEnumerable<ChatMessage> messages) { return FromChat(messages, false); }
+
+        /// <summary>The same, of which the last message may go on.</summary>
+        /// <param name="messages">The conversation.</param>
         /// <param name="continueFinalMessage">The last message goes on, instead of another one beginning.</param>
-        public static Prompt FromChat(IEnumerable<ChatMessage> messages, bool continueFinalMessage = false)
+        public static Prompt FromChat(IEnumerable<ChatMessage> messages, bool continueFinalMessage)
         {
             if (messages == null) throw new ArgumentNullException(nameof(messages));
             var json = new StringBuilder("{\"messages\":[");

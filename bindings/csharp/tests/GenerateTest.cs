@@ -219,6 +219,8 @@ namespace Inlay.Tests
                     ChatMessage[] begun = { ChatMessage.User("946 - 73"), ChatMessage.Assistant("87") };
                     session.Generate(Prompt.FromChat(begun, true), new GenerateOptions { MaxTokens = 1 });
                     Check.Contains("946 - 73<|end|><|assistant|>87", whole.Detokenize(session.GetTokens()));
+                    // What programs compiled before the second parameter call; one with a default is no such method.
+                    Check.True(typeof(Prompt).GetMethod("FromChat", new[] { typeof(IEnumerable<ChatMessage>) }) != null);
                 }
                 Check.Equal("hi 7", Model.RenderTemplate("{\"template\":\"hi {{ n }}\",\"n\":7,\"messages\":[]}"));
                 Check.Throws<InlayException>(() => model.RenderChat("no json"));

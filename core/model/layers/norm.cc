@@ -8,10 +8,15 @@
 #include "memory/status.h"
 
 namespace inlay {
-const Norm& Norm::None() {
-  static const Norm none;
-  return none;
-}
+namespace {
+
+// Not in a function: a child forked while another thread makes it there would
+// wait for that thread. The same of other constants.
+const Norm kNoNorm;
+
+}  // namespace
+
+const Norm& Norm::None() { return kNoNorm; }
 
 absl::StatusOr<const float*> Norm::LoadWeight(const NormSpec& spec,
                                               int64_t width,

@@ -276,6 +276,21 @@ TEST_F(ReplayTest, TheFileIsItsOwnersAlone) {
   EXPECT_EQ(info.st_size, 0);
 }
 
+// Another user's, which everybody may write: it cannot be kept from them, and
+// stays as it is.
+TEST_F(ReplayTest, AnothersFileKeepsWhatItHas) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be two users";
+  constexpr uid_t kNobody = 65534;
+  std::ofstream(path()) << "theirs";
+  ASSERT_EQ(chmod(path().c_str(), 0666), 0);
+  ASSERT_EQ(chmod(folder_.path().c_str(), 0755), 0);
+  ASSERT_EQ(seteuid(kNobody), 0);
+  const absl::Status status = Recorder::Create(path()).status();
+  ASSERT_EQ(seteuid(0), 0);
+  EXPECT_FALSE(status.ok());
+  EXPECT_EQ(ReadFile(path()), "theirs");
+}
+
 // Nor waits for a reader, nor dies of one that goes away.
 TEST_F(ReplayTest, RefusesPipes) {
   ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);

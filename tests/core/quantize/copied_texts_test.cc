@@ -84,5 +84,36 @@ TEST_F(CopiedTextsTest, AreAsTheyWere) {
   }
 }
 
+// What cannot be copied is said before anything is written: calibration and
+// weights may have taken hours.
+TEST_F(CopiedTextsTest, WhatCannotBeCopiedIsFoundFirst) {
+  namespace fs = std::filesystem;
+  const fs::path from = folder_ + "/source", to = folder_ + "/model";
+  fs::copy(Golden("llama_bf16"), from);
+  const QuantizeOptions options = Options("u4_g64", QuantizeMethod::kNearest);
+  const auto put = [&](const fs::path& name, const std::string& text) {
+    fs::create_directories((from / name).parent_path());
+    std::ofstream(from / name) << text;
+  };
+  // Takes no room on the disk.
+  put("vocab.txt", "");
+  fs::resize_file(from / "vocab.txt", (uint64_t{256} << 20) + 1);
+  const auto refused = QuantizePath(from.string(), options, to.string());
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status())) << refused.status();
+  EXPECT_NE(refused.status().message().find("vocab.txt"), std::string::npos);
+  EXPECT_FALSE(fs::exists(to));
+  fs::remove(from / "vocab.txt");
+  // Of several pieces, and of none.
+  put("merges.txt", std::string((size_t{5} << 19) + 1, 'm'));
+  put("vocab.txt", "");
+  const auto report = QuantizePath(from.string(), options, to.string());
+  ASSERT_TRUE(report.ok()) << report.status();
+  for (const char* name : {"merges.txt", "vocab.txt"}) {
+    EXPECT_EQ(FileBytes((to / name).string()),
+              FileBytes((from / name).string()))
+        << name;
+  }
+}
+
 }  // namespace
 }  // namespace inlay

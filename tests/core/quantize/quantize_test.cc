@@ -18,6 +18,7 @@
 #include "core/quantize/tensor_types.h"
 #include "kernels/quant/quant.h"
 #include "memory/mapped_file.h"
+#include "memory/status.h"
 #include "tests/core/formats/gguf_bytes.h"
 #include "tests/support/engine_harness.h"
 #include "tests/support/model_harness.h"
@@ -284,6 +285,10 @@ TEST_F(QuantizeTest, FilesThatCannotBeWritten) {
   const auto missing =
       QuantizePath(Golden("llama3"), {}, folder_ + "/no/out.gguf");
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+  // A folder that nobody may make, not even root.
+  const auto refused = QuantizePath(Golden("llama_bf16"), {.type = "u4_g64"},
+                                    "/sys/no/such/folder");
+  EXPECT_EQ(refused.status().code(), IoError("").code()) << refused.status();
   // A limit on files stands for a full disk.
   struct rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -308,6 +313,15 @@ TEST_F(QuantizeTest, ErrorsNameWhatIsWrong) {
       status(Golden("llama3"), {.tensor_types = {"*.mlp.*"}})));
   EXPECT_TRUE(absl::IsInvalidArgument(
       status(Golden("llama3"), {.tensor_types = {"*=u4_g32"}})));
+  // A pattern of no tensor, beside one of some, in files and in folders.
+  for (const std::string format : {"q8_0", "u4_g32"}) {
+    const auto misspelt = status(
+        Golden("llama3"),
+        {.type = format, .tensor_types = {"*.mlp.*=f16", "*_prj.*=bf16"}});
+    EXPECT_TRUE(absl::IsInvalidArgument(misspelt)) << misspelt;
+    EXPECT_NE(misspelt.message().find("\"*_prj.*\""), absl::string_view::npos);
+    EXPECT_NE(misspelt.message().find(".weight"), absl::string_view::npos);
+  }
   EXPECT_TRUE(absl::IsUnimplemented(status(Golden("opt"), {})));
   EXPECT_TRUE(absl::IsUnimplemented(status(Drawn("?dtype=q8_0"), {})));
   EXPECT_TRUE(absl::IsNotFound(status(folder_ + "/nothing", {})));
