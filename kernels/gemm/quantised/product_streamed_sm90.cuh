@@ -11,9 +11,10 @@
 // and those of their ups, a pair one of each.
 //
 // Arithmetic: product_unit_sm90.cuh, of 4-bit integers with minima for up to
-// 16 rows product_nibbles_sm90.cuh, times the rows' factors. Slices of K are
-// added in ascending order, then bias and residual. What a row gives does not
-// depend on the rows beside it, for one plan.
+// 16 rows product_nibbles_sm90.cuh, of 32 rows and where all numbers of rows
+// have one order product_rounded_sm90.cuh, times the rows' factors. Slices of K
+// are added in ascending order, then bias and residual. What a row gives does
+// not depend on the rows beside it, for one plan.
 //
 // Shared memory: barriers, the ring, partial sums [pairs of tiles that this
 // block finishes][slices][2][x tiles of 8 rows][lane][4].
@@ -35,6 +36,7 @@
 #include "kernels/cuda_launch.cuh"
 #include "kernels/gemm/gemv_sm90.cuh"
 #include "kernels/gemm/quantised/product_nibbles_sm90.cuh"
+#include "kernels/gemm/quantised/product_rounded_sm90.cuh"
 #include "kernels/gemm/quantised/product_unit_sm90.cuh"
 #include "kernels/gemm/quantised/streamed_shape.h"
 
@@ -49,17 +51,11 @@ struct StreamedBarriers {
 static_assert(StreamedBarriers::kEmpty + 8 * kMostStreamedPlaces <=
               kStreamedHead);
 
-// Whether weights are rounded to x's type: with 32 rows of x there are no
-// registers for sums of groups besides those of all.
-template <int kTiles>
-inline constexpr bool kStreamedScaled = kTiles > 2;
-
 // What a warp's sums are to be multiplied by.
-template <class Form, typename T, int kTiles>
-inline constexpr float kStreamedFactor =
-    kStreamedScaled<kTiles> ? kOperandFactor<T>
-    : kIsNibbles<Form>      ? kNibbleFactor<T>
-                            : 1.0f;
+template <class Form, typename T, bool kRounds>
+inline constexpr float kStreamedFactor = kRounds            ? kRoundedFactor<T>
+                                         : kIsNibbles<Form> ? kNibbleFactor<T>
+                                                            : 1.0f;
 
 // A job's tiles, or gates with their ups.
 struct StreamedJob {
@@ -179,8 +175,8 @@ __device__ void FeedStreamed(const StreamedShape& shape,
   }
 }
 
-// A warp's share of a job's K.
-template <class Form, typename T, int kTiles>
+// A warp's share of a job's K. kRounds: weights are rounded to x's type.
+template <class Form, typename T, int kTiles, bool kRounds>
 class StreamedConsumer {
  public:
   __device__ StreamedConsumer(const StreamedShape& shape, uint8_t* shared,
@@ -214,8 +210,8 @@ class StreamedConsumer {
         x_.place = base_ + place + threadIdx.x % 8 * 128;
 #pragma unroll 1
         for (int i = 0; i < shape_.place_units; ++i) {
-          if constexpr (kStreamedScaled<kTiles>) {
-            MultiplyScaledUnit<Form, T, kTiles>(w, x_, levels_, sums);
+          if constexpr (kRounds) {
+            MultiplyRoundedUnit<Form, T, kTiles>(w, x_, levels_, sums);
           } else if constexpr (kIsNibbles<Form>) {
             MultiplyNibbleUnit<Form, T, kTiles>(w, x_, sums);
           } else {
@@ -389,7 +385,7 @@ class StreamedFinish {
   float added_up_[2];
 };
 
-template <class Form, typename T, int kTiles>
+template <class Form, typename T, int kTiles, bool kRounds>
 __global__ void __launch_bounds__(32 * (kMostStreamedWarps + 2), 1)
     QuantStreamed(const __grid_constant__ StreamedMaps maps,
                   const std::byte* __restrict__ w, const float* bias,
@@ -440,8 +436,8 @@ __global__ void __launch_bounds__(32 * (kMostStreamedWarps + 2), 1)
   }
   if (!alone) ClusterWait();
   WaitForPrevious();
-  StreamedConsumer<Form, T, kTiles> consumer(shape, streamed_shared, base,
-                                             levels);
+  StreamedConsumer<Form, T, kTiles, kRounds> consumer(shape, streamed_shared,
+                                                      base, levels);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const StreamedPair pair(shape, consumer.pair());
   const int slice =
@@ -459,7 +455,7 @@ __global__ void __launch_bounds__(32 * (kMostStreamedWarps + 2), 1)
       const int tile = job.Tile(min(consumer.pair(), job.pairs() - 1), r);
       const auto* head =
           reinterpret_cast<const float*>(w + int64_t{tile} * shape.tile_bytes);
-      constexpr float kFactor = kStreamedFactor<Form, T, kTiles>;
+      constexpr float kFactor = kStreamedFactor<Form, T, kRounds>;
       factors[r][0] = head[lane / 4] * kFactor;
       factors[r][1] = head[lane / 4 + 8] * kFactor;
     }
@@ -503,7 +499,7 @@ __global__ void __launch_bounds__(32 * (kMostStreamedWarps + 2), 1)
   }
 }
 
-template <class Form, typename T, int kTiles>
+template <class Form, typename T, int kTiles, bool kRounds>
 absl::Status LaunchStreamedTiles(const GemmParams& params,
                                  const StreamedMaps& maps,
                                  const QuantForm& form,
@@ -516,8 +512,9 @@ absl::Status LaunchStreamedTiles(const GemmParams& params,
   grid.shared_bytes = shape.shared_bytes;
   const std::byte* w = params.w.data;
   return LaunchCuda("streamed quantised gemm", stream, grid,
-                    QuantStreamed<Form, T, kTiles>, maps, w, params.bias,
-                    params.residual, params.y, LevelBytesOf<T>(form), shape);
+                    QuantStreamed<Form, T, kTiles, kRounds>, maps, w,
+                    params.bias, params.residual, params.y,
+                    LevelBytesOf<T>(form), shape);
 }
 
 template <class Form, typename T>
@@ -526,14 +523,21 @@ absl::Status LaunchStreamedTyped(const GemmParams& params,
                                  const QuantForm& form, int x_tiles,
                                  const StreamedShape& shape,
                                  CudaStream& stream) {
-  switch (x_tiles) {
-    case 1:
-      return LaunchStreamedTiles<Form, T, 1>(params, maps, form, shape, stream);
-    case 2:
-      return LaunchStreamedTiles<Form, T, 2>(params, maps, form, shape, stream);
-    default:
-      return LaunchStreamedTiles<Form, T, 4>(params, maps, form, shape, stream);
+  const auto launch = [&]<int kTiles, bool kRounds>() {
+    return LaunchStreamedTiles<Form, T, kTiles, kRounds>(params, maps, form,
+                                                         shape, stream);
+  };
+  // With 32 rows of x there are no registers for sums of groups besides those
+  // of all.
+  if (x_tiles > 2) return launch.template operator()<4, true>();
+  if constexpr (!(Form::kHasMin && Form::kGroup == 16)) {
+    if (shape.rounds_weights) {
+      return x_tiles == 2 ? launch.template operator()<2, true>()
+                          : launch.template operator()<1, true>();
+    }
   }
+  return x_tiles == 2 ? launch.template operator()<2, false>()
+                      : launch.template operator()<1, false>();
 }
 
 }  // namespace

@@ -185,8 +185,19 @@ bool FitStreamedPlan(const QuantForm& form, int64_t n, int64_t k, int num_sms,
   return plan.places > 0;
 }
 
-StreamedPlan PlanStreamed(const QuantForm& form, int64_t n, int64_t k,
-                          int x_tiles, int num_sms, bool gated) {
+namespace {
+
+// plan.shares as they are, or false.
+bool FitAsItIs(const QuantForm& form, int64_t n, int64_t k, int num_sms,
+               StreamedPlan& plan) {
+  const int shares = plan.shares;
+  return FitStreamedPlan(form, n, k, num_sms, plan) && plan.shares == shares;
+}
+
+// The cheapest of all plans for `x_tiles` of those that `serves`.
+template <typename Serves>
+StreamedPlan BestPlan(const QuantForm& form, int64_t n, int64_t k, int x_tiles,
+                      int num_sms, bool gated, const Serves& serves) {
   StreamedPlan best;
   int64_t least = 0;
   for (const int cluster : {1, 2, 4}) {
@@ -203,6 +214,7 @@ StreamedPlan PlanStreamed(const QuantForm& form, int64_t n, int64_t k,
         plan.shares = shares;
         if (!FitStreamedPlan(form, n, k, num_sms, plan)) continue;
       }
+      if (!serves(plan)) continue;
       const int64_t cost = CostOf(form, n, k, plan);
       if (best.places == 0 || cost < least) {
         best = plan;
@@ -211,6 +223,30 @@ StreamedPlan PlanStreamed(const QuantForm& form, int64_t n, int64_t k,
     }
   }
   return best;
+}
+
+}  // namespace
+
+StreamedPlan PlanStreamed(const QuantForm& form, int64_t n, int64_t k,
+                          int x_tiles, int num_sms, bool gated) {
+  return BestPlan(form, n, k, x_tiles, num_sms, gated,
+                  [](const StreamedPlan&) { return true; });
+}
+
+bool PlanStreamedInOneOrder(const QuantForm& form, int64_t n, int64_t k,
+                            int num_sms, StreamedPlans& plans) {
+  if (WideRoundsTooMuch(form)) return false;
+  const auto with_tiles = [&](StreamedPlan plan, int x_tiles) {
+    plan.x_tiles = x_tiles;
+    plan.rounds_weights = true;
+    return FitAsItIs(form, n, k, num_sms, plan) ? plan : StreamedPlan{};
+  };
+  const StreamedPlan few =
+      BestPlan(form, n, k, 1, num_sms, false, [&](const StreamedPlan& plan) {
+        return with_tiles(plan, 2).places > 0 && with_tiles(plan, 4).places > 0;
+      });
+  for (int i = 0; i < 3; ++i) plans.plans[i] = with_tiles(few, 1 << i);
+  return few.places > 0;
 }
 
 int StreamedTilesOfX(const QuantForm& form, int64_t rows) {
@@ -247,6 +283,7 @@ absl::Status RunQuantisedStreamed(const GemmDesc& desc,
   shape.partials =
       static_cast<uint32_t>(kStreamedHead + plan.places * shape.place_bytes);
   shape.narrow = desc.output != DType::kF32;
+  shape.rounds_weights = plan.rounds_weights;
   shape.shared_bytes = plan.shared_bytes;
   INLAY_ASSIGN_OR_RETURN(const StreamedMaps maps,
                          MapsOf(params, plan.x_tiles, shape));

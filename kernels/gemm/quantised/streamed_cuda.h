@@ -17,6 +17,8 @@ namespace inlay {
 // plan.
 struct StreamedPlan {
   bool gated = false;
+  // Weights are rounded to x's type; with 4 tiles of x they are anyway.
+  bool rounds_weights = false;
   int x_tiles = 1;  // of 8 rows of x: 1, 2 or 4
   int cluster = 1;  // blocks that share K: 1, 2 or 4
   int rounds = 1;   // jobs of a cluster, one after another
@@ -27,12 +29,23 @@ struct StreamedPlan {
   size_t shared_bytes = 0;
 };
 
-// Sets all but gated, x_tiles, cluster, place_units and shares, of which it
-// takes as many as there can be. False: it does not fit.
+// Sets all but gated, rounds_weights, x_tiles, cluster, place_units and shares,
+// of which it takes as many as there can be. False: it does not fit.
 bool FitStreamedPlan(const QuantForm& form, int64_t n, int64_t k, int num_sms,
                      StreamedPlan& plan);
 StreamedPlan PlanStreamed(const QuantForm& form, int64_t n, int64_t k,
                           int x_tiles, int num_sms, bool gated = false);
+// Plans for 8, 16 and 32 rows that round weights and give a row the same bits:
+// with K cut alike, as is fastest for 8. False: nothing fits, or weights do not
+// bear rounding (WideRoundsTooMuch).
+struct StreamedPlans {
+  const StreamedPlan& For(int64_t rows) const {
+    return plans[rows <= 8 ? 0 : rows <= 16 ? 1 : 2];
+  }
+  StreamedPlan plans[3];
+};
+bool PlanStreamedInOneOrder(const QuantForm& form, int64_t n, int64_t k,
+                            int num_sms, StreamedPlans& plans);
 
 // Tiles of 8 rows that so many rows of x take; with more than 2 weights are
 // rounded to x's type, which not all forms bear (WideRoundsTooMuch).

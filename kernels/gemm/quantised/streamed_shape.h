@@ -46,6 +46,7 @@ struct StreamedShape {
   uint32_t ring;  // offsets in shared memory
   uint32_t partials;
   bool narrow;          // y is of the type of x; otherwise f32
+  bool rounds_weights;  // with 8 and 16 rows of x too
   Activation function;  // where gated
   size_t shared_bytes;
 };
