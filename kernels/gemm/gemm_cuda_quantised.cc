@@ -10,6 +10,7 @@
 #include "kernels/gemm/cublaslt.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemm_parts.h"
+#include "kernels/gemm/quantised/many_rows_packed_cuda.h"
 #include "kernels/gemm/quantised/quantised_cuda.h"
 #include "kernels/gemm/quantised/streamed_cuda.h"
 #include "kernels/gemm/quantised/wide_cuda.h"
@@ -108,14 +109,8 @@ absl::StatusOr<GemmParams> Gathered(const GemmDesc& desc,
   return gathered;
 }
 
-// Whether up to 8 rows have their minima in another order than 16
-// (product_nibbles_sm90.cuh).
-bool AddsMinimaOtherwise(const QuantForm& form) {
-  return form.codes == QuantCodes::kLinear4 && form.has_min && form.group == 32;
-}
-
-// A plan for `rows` of x, without places where none serves. All numbers of rows
-// go through one cut of w where the batch must not tell.
+// A plan for `rows` of x, without places where none serves. Where the batch
+// must not tell, what ServesInOneOrder leaves (q2_k) goes through one cut of w.
 StreamedPlan StreamedPlanOf(const GemmDesc& desc, const GemmParams& params,
                             const CudaStream& stream) {
   const QuantForm form = QuantFormOf(desc.weight);
@@ -131,9 +126,7 @@ StreamedPlan StreamedPlanOf(const GemmDesc& desc, const GemmParams& params,
       PlanStreamed(form, desc.n, desc.k,
                    desc.batch_invariant ? 2 : StreamedTilesOfX(form, rows),
                    stream.num_sms());
-  if (!desc.batch_invariant || rows > 8 || AddsMinimaOtherwise(form)) {
-    return plan;
-  }
+  if (!desc.batch_invariant || rows > 8) return plan;
   StreamedPlan few = plan;
   few.x_tiles = 1;
   const bool fits =
@@ -141,19 +134,51 @@ StreamedPlan StreamedPlanOf(const GemmDesc& desc, const GemmParams& params,
   return fits && few.shares == plan.shares ? few : plan;
 }
 
+// `most` rows of x at a time by one plan.
+absl::Status RunParts(const GemmDesc& desc, const GemmParams& params,
+                      const StreamedPlan& plan, CudaStream& stream) {
+  const QuantForm form = QuantFormOf(desc.weight);
+  const int64_t rows = params.x.rows();
+  const int64_t most = int64_t{8} * plan.x_tiles;
+  for (int64_t first = 0; first < rows; first += most) {
+    const int64_t m = std::min(most, rows - first);
+    INLAY_RETURN_IF_ERROR(RunQuantisedStreamed(
+        desc, RowsOfCall(params, first, m), form, plan, stream));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunStreamed(const GemmDesc& desc, const GemmParams& params,
                          const StreamedPlan& plan, CudaStream& stream) {
   INLAY_ASSIGN_OR_RETURN(const GemmParams gathered,
                          Gathered(desc, params, stream));
-  const QuantForm form = QuantFormOf(desc.weight);
+  return RunParts(desc, gathered, plan, stream);
+}
+
+// Plans with one order of sums for all numbers of rows, of weights rounded to
+// x's type.
+bool ServesInOneOrder(const GemmDesc& desc, const GemmParams& params,
+                      const CudaStream& stream, StreamedPlans& plans) {
+  return desc.batch_invariant && stream.sm() == kProductSm &&
+         StreamedTakesColumns(desc.k) &&
+         (desc.permuted || WideTakes(params.x)) &&
+         PlanStreamedInOneOrder(QuantFormOf(desc.weight), desc.n, desc.k,
+                                stream.num_sms(), plans);
+}
+
+absl::Status RunInOneOrder(const GemmDesc& desc, const GemmParams& params,
+                           const StreamedPlans& plans, CudaStream& stream) {
+  INLAY_ASSIGN_OR_RETURN(const GemmParams gathered,
+                         Gathered(desc, params, stream));
   const int64_t rows = params.x.rows();
-  const int64_t most = 8 * plan.x_tiles;
-  for (int64_t first = 0; first < rows; first += most) {
-    const int64_t m = std::min(most, rows - first);
-    INLAY_RETURN_IF_ERROR(RunQuantisedStreamed(
-        desc, RowsOfCall(gathered, first, m), form, plan, stream));
+  const auto parts = static_cast<double>((rows + 31) / 32);
+  const double part = 5.0 + static_cast<double>(desc.n * desc.k) / 4.2e6;
+  if (rows > 32 &&
+      ManyRowsPackedMicroseconds(desc, rows, stream.num_sms()) < parts * part) {
+    return RunManyRowsPacked(desc, gathered, QuantFormOf(desc.weight),
+                             plans.For(rows), stream);
   }
-  return absl::OkStatus();
+  return RunParts(desc, gathered, plans.For(rows), stream);
 }
 
 bool ServesWide(const GemmDesc& desc, const GemmParams& params,
@@ -216,6 +241,10 @@ absl::Status RunGemmCudaQuantised(const GemmDesc& desc,
   if (rows == 0) return absl::OkStatus();
   if (!Is16Bit(desc.activation)) {
     return RunQuantisedPlain(desc, params, QuantFormOf(desc.weight), cuda);
+  }
+  StreamedPlans plans;
+  if (ServesInOneOrder(desc, params, cuda, plans)) {
+    return RunInOneOrder(desc, params, plans, cuda);
   }
   const StreamedPlan streamed = StreamedPlanOf(desc, params, cuda);
   if (streamed.places > 0) return RunStreamed(desc, params, streamed, cuda);

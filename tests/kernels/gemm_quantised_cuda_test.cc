@@ -4,10 +4,6 @@
 #if INLAY_HAS_CUDA
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
-#include <optional>
-#include <random>
 #include <vector>
 
 #include "kernels/activation/activation.h"
@@ -16,171 +12,14 @@
 #include "kernels/gemm/quantised/streamed_cuda.h"
 #include "kernels/gemm/quantised/wide_cuda.h"
 #include "tests/support/cuda_test_util.h"
-#include "tests/support/random_blocks.h"
+#include "tests/support/quantised_problem.h"
 
 namespace inlay {
 namespace {
 
 using namespace ::inlay::testing;  // NOLINT
 
-class Problem {
- public:
-  Problem(TestCuda& cuda, const BlockCodec& codec, const GemmDesc& desc,
-          int64_t m, unsigned seed)
-      : desc(desc),
-        m(m),
-        cuda_(cuda),
-        rng_(seed),
-        matrix_(codec.dtype, desc.k) {
-    const int64_t blocks = desc.k / matrix_.block_elements;
-    rows_ = RandomBlocks(codec, desc.n * blocks, rng_);
-    packed_.resize(
-        static_cast<size_t>(QuantBytes(matrix_.form, desc.n, desc.k)));
-    PackQuantised(matrix_, rows_.data(), 0, desc.n, packed_.data());
-    weights_.resize(static_cast<size_t>(desc.n * desc.k));
-    for (int64_t r = 0; r < desc.n; ++r) {
-      UnpackQuantisedRow(matrix_, packed_.data(), r,
-                         weights_.data() + r * desc.k);
-    }
-    x = TestMatrix(desc.activation, m, desc.k, 8);
-    x.Randomize(rng_);
-    bias = TestMatrix(DType::kF32, 1, desc.n);
-    bias.Randomize(rng_);
-    residual = TestMatrix(desc.output, m, desc.n, 5);
-    residual.Randomize(rng_);
-    permutation.resize(static_cast<size_t>(desc.k));
-    std::iota(permutation.begin(), permutation.end(), 0);
-    if (desc.permuted) {
-      std::shuffle(permutation.begin(), permutation.end(), rng_);
-    }
-    // Where products with unpacked weights are rounded to, and the least that
-    // is left of sums where an offset was in them.
-    for (int64_t r = 0; r < m; ++r) {
-      for (int64_t c = 0; c < desc.n; ++c) {
-        double want = double{bias(0, c)} + residual(r, c);
-        double size = std::abs(bias(0, c)) + std::abs(residual(r, c));
-        double shifted = 0.0;
-        for (int64_t i = 0; i < desc.k; ++i) {
-          const double w = weights_[static_cast<size_t>(c * desc.k + i)];
-          const double value = x(r, permutation[static_cast<size_t>(i)]);
-          want += w * value;
-          size += std::abs(w * value);
-          shifted += std::abs(value);
-        }
-        want_.push_back(want);
-        size_.push_back(size);
-        shifted_.push_back(shifted);
-      }
-    }
-  }
-
-  // y of rows [first, first + rows) of x by the row.
-  TestMatrix Run(int64_t first, int64_t rows, bool adds = true,
-                 bool adds_residual = true) {
-    if (device_ == nullptr) {
-      device_ = std::make_unique<CudaBytes>(packed_);
-      x_ = std::make_unique<CudaTestMatrix>(x);
-      bias_ = std::make_unique<CudaTestMatrix>(bias);
-      residual_ = std::make_unique<CudaTestMatrix>(residual);
-      permutation_ = std::make_unique<CudaBytes>(permutation);
-    }
-    const auto row = Select("gemm", GemmTable(), desc, cuda_.info);
-    EXPECT_TRUE(row.ok()) << row.status();
-    std::vector<std::byte> scratch(
-        std::max<size_t>((*row)->workspace_bytes(desc, rows), 16));
-    const CudaBytes workspace(scratch);
-    const bool gated = plan.has_value() && plan->gated;
-    CudaTestMatrix y(desc.output, rows, gated ? desc.n / 2 : desc.n, 3);
-    GemmParams params;
-    params.x = x_->view().RowSlice(first, rows);
-    params.w =
-        MatrixView(device_->as<std::byte>(), desc.weight, desc.n, desc.k);
-    if (adds) params.bias = bias_->floats();
-    if (adds && adds_residual) {
-      params.residual = residual_->view().RowSlice(first, rows);
-    }
-    if (desc.permuted) params.permutation = permutation_->as<int32_t>();
-    params.y = y.view();
-    params.workspace = workspace.as<void>();
-    const absl::Status status =
-        plan.has_value() ? RunQuantisedStreamed(
-                               desc, params, QuantFormOf(desc.weight), *plan,
-                               CudaStream::Of(*cuda_.stream), function)
-                         : (*row)->run(desc, params, *cuda_.stream);
-    EXPECT_TRUE(status.ok()) << status;
-    return y.Download();
-  }
-
-  void Check(int64_t first, int64_t rows) {
-    const TestMatrix y = Run(first, rows);
-    const auto at = [&](int64_t r, int64_t c) {
-      return static_cast<size_t>((first + r) * desc.n + c);
-    };
-    float most = 0.0f;
-    for (const float w : weights_) most = std::max(most, std::abs(w));
-    ExpectClose(
-        y, [&](int64_t r, int64_t c) { return want_[at(r, c)]; },
-        [&](int64_t r, int64_t c) {
-          // Weights for many rows are rounded to 16 bits, for not so many
-          // their scales and minima are too; sums with the offset of the magic
-          // numbers left in them are up to 16 times as large.
-          const int64_t exact = plan.has_value() && plan->x_tiles > 2 ? 0 : 16;
-          const bool rounded = desc.activation != DType::kF32 && rows > exact;
-          const double weights =
-              2.0 * size_[at(r, c)] + 4.0 * double{most} * shifted_[at(r, c)];
-          const double sums =
-              16.0 * std::sqrt(static_cast<double>(desc.k)) * kUnitF32 *
-              (size_[at(r, c)] + double{most} * shifted_[at(r, c)]);
-          return sums + Rounding(desc.output, want_[at(r, c)]) +
-                 (rounded ? UnitOf(desc.activation) * weights : 0.0);
-        });
-  }
-
-  void CheckPacking() {
-    const CudaBytes rows(rows_);
-    std::vector<std::byte> poison(packed_.size(), std::byte{0xee});
-    const CudaBytes packed(poison);
-    const size_t row_bytes = RowBytes(desc.weight, static_cast<size_t>(desc.k));
-    const int64_t half = desc.n / 2 / kQuantRows * kQuantRows;
-    const auto run = [&](int64_t first, int64_t count) {
-      if (count == 0) return;
-      EXPECT_TRUE(RunPackQuantised(matrix_,
-                                   rows.as<std::byte>() +
-                                       static_cast<size_t>(first) * row_bytes,
-                                   first, count, packed.as<std::byte>(),
-                                   *cuda_.stream)
-                      .ok());
-    };
-    run(0, half);
-    run(half, desc.n - half);
-    std::vector<std::byte> got(packed_.size());
-    packed.Download(got.data());
-    EXPECT_TRUE(got == packed_);
-  }
-
-  GemmDesc desc;
-  std::optional<StreamedPlan> plan;         // forced
-  Activation function = Activation::kSilu;  // where it is gated
-  int64_t m;
-  TestMatrix x, bias, residual;
-  std::vector<int32_t> permutation;
-
- private:
-  TestCuda& cuda_;
-  std::mt19937 rng_;
-  QuantMatrix matrix_;
-  std::vector<std::byte> rows_, packed_;
-  std::vector<float> weights_;
-  std::vector<double> want_, size_, shifted_;
-  std::unique_ptr<CudaBytes> device_, permutation_;
-  std::unique_ptr<CudaTestMatrix> x_, bias_, residual_;
-};
-
-// K of about `columns`, in whole blocks.
-int64_t Width(const BlockCodec& codec, int64_t columns) {
-  const int64_t block = GetFormatInfo(codec.dtype).block_elements;
-  return (columns + block - 1) / block * block;
-}
+using Problem = QuantisedProblem;
 
 TEST(GemmQuantisedCudaTest, PacksAsTheHostDoes) {
   INLAY_REQUIRE_CUDA();
@@ -323,37 +162,6 @@ TEST(GemmQuantisedCudaTest, LargeMatrices) {
       EXPECT_EQ(again.RowBits(1), alone.RowBits(0));
     }
   }
-}
-
-// Where batches must not tell: up to 8 rows go by a kernel for as many, cut as
-// that for 16 is.
-TEST(GemmQuantisedCudaTest, ARowDependsOnNothingBesideIt) {
-  INLAY_REQUIRE_CUDA();
-  TestCuda cuda;
-  unsigned seed = 20;
-  const auto check = [&](const BlockCodec& codec, int64_t n, int64_t k) {
-    const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
-    GemmDesc desc{n, Width(codec, k), codec.dtype, type, DType::kF32};
-    desc.batch_invariant = true;
-    SCOPED_TRACE(::testing::Message() << DTypeName(codec.dtype) << " x "
-                                      << DTypeName(type) << ", " << n);
-    Problem problem(cuda, codec, desc, 20, seed++);
-    const TestMatrix all = problem.Run(0, 20);
-    for (const auto& [first, rows] : {std::pair<int64_t, int64_t>{0, 1},
-                                      {15, 1},
-                                      {19, 1},
-                                      {2, 8},
-                                      {7, 9}}) {
-      const TestMatrix some = problem.Run(first, rows);
-      for (int64_t r = 0; r < rows; ++r) {
-        ASSERT_EQ(some.RowBits(r), all.RowBits(first + r))
-            << "row " << first + r << " of " << rows;
-      }
-    }
-  };
-  for (const BlockCodec* codec : BlockCodecs()) check(*codec, 600, 4160);
-  check(*FindBlockCodec(DType::kU4_G128), 6144, 4096);
-  check(*FindBlockCodec(DType::kQ6_K), 6144, 4096);
 }
 
 // The kernel for some dozen rows, in every way that it can cut: jobs of

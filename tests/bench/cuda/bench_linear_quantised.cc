@@ -2,12 +2,14 @@
 // bf16 of the same run: time, GB/s of the packed bytes and as a share of the
 // copy bandwidth, bf16's time over ours. Calls follow each other in a graph,
 // each with weights that are in no cache. "linear_quantised_plans": how the
-// best ways of cutting compare with the one that is taken. "linear_codes": x
-// rounded to codes of 8 bits beside x as it is.
+// best ways of cutting compare with the one that is taken.
+// "linear_quantised_one_order": where the batch must not tell. "linear_codes":
+// x rounded to codes of 8 bits beside x as it is.
 #include <random>
 #include <vector>
 
 #include "kernels/gemm/gemm.h"
+#include "kernels/gemm/quantised/many_rows_packed_cuda.h"
 #include "kernels/gemm/quantised/pack.h"
 #include "kernels/gemm/quantised/streamed_cuda.h"
 #include "kernels/gemm/quantised/wide_cuda.h"
@@ -38,6 +40,7 @@ constexpr Layer kLayers[] = {
     {"down14", 5120, 13824, DType::kF32, true},
     {"down70", 8192, 28672, DType::kF32, true},
 };
+constexpr int kBlockLayers = 4;  // the first: of a block of 8B
 constexpr DType kFormats[] = {DType::kU4_G128, DType::kQ4_0, DType::kQ4_K,
                               DType::kQ6_K,    DType::kQ8_0, DType::kF8_G128,
                               DType::kIQ4_NL};
@@ -81,8 +84,9 @@ double Bytes(const Layer& layer, DType dtype) {
 }
 
 double Time(Bench& bench, Memory& memory, const Layer& layer, DType dtype,
-            int64_t m) {
-  const GemmDesc desc = DescOf(layer, dtype);
+            int64_t m, bool batch_invariant = false) {
+  GemmDesc desc = DescOf(layer, dtype);
+  desc.batch_invariant = batch_invariant;
   const DeviceInfo device{DeviceKind::kCuda, "cuda", bench.stream.sm()};
   auto row = Select("gemm", GemmTable(), desc, device);
   Require(row.status());
@@ -219,6 +223,51 @@ void WidePlans(Bench& bench, Memory& memory, const Layer& layer,
   }
 }
 
+// "linear_quantised_one_order": us of what batch-invariant models take, of the
+// kernels that they choose among, of what others take, of bf16 in one order.
+void OneOrder(Bench& bench, Memory& memory, const Layer& layer) {
+  constexpr int64_t kBatches[] = {1, 8, 16, 32, 64, 128, 256, 512, 2048};
+  double plain[std::size(kBatches)];
+  memory.weights.Randomize(DType::kBF16, 1);
+  for (size_t i = 0; i < std::size(kBatches); ++i) {
+    plain[i] = Time(bench, memory, layer, DType::kBF16, kBatches[i], true);
+  }
+  for (const DType dtype : {DType::kU4_G128, DType::kQ4_K, DType::kQ8_0}) {
+    FillPacked(dtype, layer.k, memory.weights);
+    const QuantForm form = QuantFormOf(dtype);
+    const GemmDesc desc = DescOf(layer, dtype);
+    const auto bytes = static_cast<size_t>(Bytes(layer, dtype));
+    StreamedPlans plans;
+    if (!PlanStreamedInOneOrder(form, layer.n, layer.k, bench.stream.num_sms(),
+                                plans)) {
+      continue;
+    }
+    for (size_t i = 0; i < std::size(kBatches); ++i) {
+      const int64_t m = kBatches[i];
+      const auto time = [&](const auto& run) {
+        return 1e6 * GraphSeconds(bench, m > 64 ? 8 : kCalls, [&](int call) {
+                 return run(memory.Params(layer, dtype, bytes, m, call));
+               });
+      };
+      const StreamedPlan& plan = plans.For(m);
+      const double some = m > 32 ? 0.0 : time([&](const GemmParams& params) {
+        return RunQuantisedStreamed(desc, params, form, plan, bench.stream);
+      });
+      const double many = time([&](const GemmParams& params) {
+        return RunManyRowsPacked(desc, params, form, plan, bench.stream);
+      });
+      std::printf(
+          "%-8s %-7s c%d s%d u%d %4d: %.1f (some %.1f, many %.1f, %.0f "
+          "TFLOP/s), else %.1f, bf16 %.1f\n",
+          layer.name, std::string(DTypeName(dtype)).c_str(), plan.cluster,
+          plan.shares, plan.place_units, static_cast<int>(m),
+          1e6 * Time(bench, memory, layer, dtype, m, true), some, many,
+          2e-6 * static_cast<double>(m * layer.n * layer.k) / many,
+          1e6 * Time(bench, memory, layer, dtype, m), 1e6 * plain[i]);
+    }
+  }
+}
+
 // "linear_codes", weights of 8 bits: us of bf16, of x as it is, of x rounded
 // and multiplied as codes, of that product alone by the plan taken and by all.
 void CodesPlans(Bench& bench, Memory& memory, const Layer& layer) {
@@ -296,8 +345,13 @@ void BenchLinearQuantised(Bench& bench) {
   const bool plans = bench.Wants("linear_quantised_plans");
   const bool wide = bench.Wants("linear_quantised_wide");
   const bool codes = bench.Wants("linear_codes");
-  if (!table && !plans && !wide && !codes) return;
+  const bool one_order = bench.Wants("linear_quantised_one_order");
+  if (!table && !plans && !wide && !codes && !one_order) return;
   Memory memory;
+  if (one_order) {
+    Require(PrepareGemmCuda(bench.stream));
+    for (int i = 0; i < kBlockLayers; ++i) OneOrder(bench, memory, kLayers[i]);
+  }
   if (codes) {
     Require(PrepareGemmCuda(bench.stream));
     for (const Layer& layer : kLayers) {
