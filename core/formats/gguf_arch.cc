@@ -66,6 +66,7 @@ constexpr GgufArch kArchs[] = {
     {"minimax-m2", "MiniMaxM2ForCausalLM", "minimax_m2",
      gguf_names::kMiniMaxM2},
     {"llama4", "Llama4ForCausalLM", "llama4_text", gguf_names::kLlama4},
+    {"gemma3n", "Gemma3nForCausalLM", "gemma3n_text", gguf_names::kGemma3n},
     {"gemma4", "Gemma4ForCausalLM", "gemma4_text", gguf_names::kGemma4},
     {"granitehybrid", "GraniteMoeHybridForCausalLM", "granitemoehybrid",
      gguf_names::kGraniteHybrid},

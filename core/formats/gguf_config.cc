@@ -9,6 +9,7 @@
 #include "core/formats/gguf_arch_keys.h"
 #include "core/formats/gguf_experts.h"
 #include "core/formats/gguf_gemma.h"
+#include "core/formats/gguf_gemma3n.h"
 #include "core/formats/gguf_gpt.h"
 #include "core/formats/gguf_latent.h"
 #include "core/formats/gguf_linear.h"
@@ -242,6 +243,9 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   }
   if (keys.arch().starts_with("nemotron_h")) {
     return ReadGgufNemotron(files, keys, sizes, config);
+  }
+  if (keys.arch() == "gemma3n") {
+    return ReadGgufGemma3n(files, keys, sizes, config);
   }
   if (keys.arch() == "gemma4") {
     return ReadGgufGemma4(files, keys, sizes, config);

@@ -8,6 +8,7 @@
 #include "core/formats/exaone_config.h"
 #include "core/formats/gguf_experts_writer.h"
 #include "core/formats/gguf_family_defaults.h"
+#include "core/formats/gguf_gemma3n.h"
 #include "core/formats/gguf_gemma_writer.h"
 #include "core/formats/gguf_gpt.h"
 #include "core/formats/gguf_key_writer.h"
@@ -170,6 +171,15 @@ class ConfigWriter {
     if (is_granite && !HasGgufExperts(config_)) {
       from = "shared_intermediate_size";
     }
+    if (IsList(JsonFind(config_, from))) {
+      std::vector<uint32_t> widths;
+      for (const Json& width : *JsonFind(config_, from)) {
+        const Json one = {{from, width}};
+        INLAY_ASSIGN_OR_RETURN(const int64_t size, NeededGgufSize(one, from));
+        widths.push_back(static_cast<uint32_t>(size));
+      }
+      return keys_.SetU32s(kWidth, widths);
+    }
     if (!keys_.Has(from) && keys_.Has("moe_intermediate_size")) {
       return absl::OkStatus();
     }
@@ -236,6 +246,7 @@ class ConfigWriter {
     if (arch_.name.starts_with("gemma")) {
       INLAY_RETURN_IF_ERROR(
           keys_.CheckActivation("hidden_activation", {"gelu_pytorch_tanh"}));
+      if (arch_.name == "gemma3n") return SetGgufGemma3n(keys_);
       return arch_.name == "gemma" ? absl::OkStatus() : WriteGemma();
     }
     if (arch_.name == "starcoder2") {

@@ -7,6 +7,7 @@ constexpr GgufFamilyDefaults kFamilyDefaults[] = {
     {"gemma", 256},
     {"gemma2", 256},
     {"gemma3_text", 256, 1e6},
+    {"gemma3n_text", 256, 1e6},
     {"qwen3", 128},
     {"glm4", 128, 1e4, 0.5, 1.5625e-7},
     {"smollm3", 0, 2e6},

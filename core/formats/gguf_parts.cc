@@ -20,6 +20,7 @@ namespace {
 constexpr std::string_view kTurned = ".turned.";
 constexpr std::string_view kNorms = ".norms.";
 constexpr std::string_view kSharedNorm = ".input_layernorm.";
+constexpr int64_t kMostMatrices = 64;
 
 // Adds equal vectors of int32 to a source.
 class WithIndices final : public WeightSource {
@@ -138,6 +139,9 @@ class PartEntries {
     if (const size_t at = info.name.rfind(kNorms);
         type_ == "stablelm" && at != info.name.npos) {
       return AddNorms(info, at);
+    }
+    if (type_ == "gemma3n_text" && info.shape.size() == 3) {
+      return AddMatrices(info);
     }
     if (const size_t at = info.name.rfind(kSharedNorm);
         layout_.two_norms && at != info.name.npos) {
@@ -288,6 +292,33 @@ class PartEntries {
       name.replace(at, joined_.size(), kParts[part]);
       AddRows(info, std::move(name), rows, first, 1, 1);
       first += rows;
+    }
+    return absl::OkStatus();
+  }
+
+  // P.weight [count, n, k] as P.N.weight.
+  absl::Status AddMatrices(const WeightInfo& info) {
+    const int64_t count = info.shape[0];
+    const int64_t rows = info.shape[1];
+    const size_t dot = info.name.rfind('.');
+    if (info.bytes == 0 || dot == info.name.npos || count > kMostMatrices) {
+      return absl::InvalidArgumentError(FormattedString(
+          "tensor %s has shape [%s], allowed: up to %d matrices",
+          Quoted(info.name), absl::StrJoin(info.shape, ", "), kMostMatrices));
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      std::string name = info.name;
+      name.insert(dot, FormattedString(".%d", i));
+      any_ = true;
+      SlicedTensor& entry = entries_.emplace_back();
+      entry.info = info;
+      entry.info.name = std::move(name);
+      entry.info.bytes = info.bytes / static_cast<uint64_t>(count);
+      entry.info.shape.erase(entry.info.shape.begin());
+      entry.is_slice = true;
+      entry.slice.stored = &info;
+      entry.slice.first = i * rows;
+      entry.slice.run = entry.slice.step = 1;
     }
     return absl::OkStatus();
   }

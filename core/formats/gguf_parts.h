@@ -18,6 +18,7 @@ namespace inlay {
 //     named as GgufJoinedQkv() says, becomes "P.q_proj", "P.k_proj" and
 //     "P.v_proj"; biases likewise
 //   falcon with two norms: P.input_layernorm becomes "P.ln_mlp"
+//   gemma3n_text: P.weight [count, n, k] becomes "P.N.weight"
 //   stablelm: P.norms [heads, n] becomes a vector "P.norms.N" of each head
 //   qwen3_5_moe_text (of Qwen 3 Next): P.in_proj_ba, for each key head b and a
 //     of its value heads, becomes "P.in_proj_b" and "P.in_proj_a"

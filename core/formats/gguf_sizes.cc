@@ -106,7 +106,7 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   if (is_nemotron && inners != nullptr && inners->is_array) {
     // 0 of other layers; the tensors say the rest (gguf_linear.h).
     sizes.inner = 1;
-  } else if (is_gemma4) {
+  } else if (is_gemma4 || keys.arch() == "gemma3n") {
     INLAY_ASSIGN_OR_RETURN(
         const auto widths,
         keys.LayerInts(kInner, sizes.layers, 1, kMaxGgufSize));

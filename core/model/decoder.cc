@@ -43,6 +43,8 @@ Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens,
   if (hyper_head_.present()) {
     space.mixed = arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
     space.hyper = hyper_head_.Place(arena, tokens);
+  } else if (altup_.present()) {
+    space.mixed = arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
   }
   // Rows are selected when the last block has read its input.
   space.selected = arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
@@ -60,15 +62,18 @@ Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens,
   size_t scratch_bytes = 0;
   size_t kernel_bytes =
       per_layer_inputs_.present() ? per_layer_inputs_.KernelBytes(tokens) : 0;
-  kernel_bytes = std::max(kernel_bytes, hyper_head_.KernelBytes(tokens));
+  kernel_bytes = std::max({kernel_bytes, hyper_head_.KernelBytes(tokens),
+                           altup_.KernelBytes(tokens)});
   if (embedding_projection_.has_value()) {
     kernel_bytes =
         std::max(kernel_bytes, embedding_projection_->KernelBytes(tokens));
   }
   for (const DecoderLayer& layer : layers_) {
     for (const DecoderBlock& block : layer.blocks) {
-      scratch_bytes = std::max(scratch_bytes, block.part->ScratchBytes(tokens));
-      kernel_bytes = std::max(kernel_bytes, block.hyper.KernelBytes(tokens));
+      scratch_bytes = std::max({scratch_bytes, block.part->ScratchBytes(tokens),
+                                block.laurel.ScratchBytes(tokens)});
+      kernel_bytes = std::max({kernel_bytes, block.hyper.KernelBytes(tokens),
+                               block.laurel.KernelBytes(tokens)});
       kernel_bytes =
           std::max(kernel_bytes, block.part->KernelBytes(tokens, sequences));
     }
@@ -148,6 +153,7 @@ absl::Status Decoder::Embed(const DeviceBatch& batch, const TensorView& hidden,
 
 absl::Status Decoder::EmbedAll(const DeviceBatch& batch, const Workspace& space,
                                Stream& stream) const {
+  if (altup_.present()) return EmbedAltUp(batch, space, stream);
   for (int64_t at = 0; at < info_.stream_width; at += info_.hidden_size) {
     INLAY_RETURN_IF_ERROR(
         Embed(batch, ColumnSlice(space.hidden, at, info_.hidden_size), space,
@@ -160,13 +166,16 @@ absl::Status Decoder::Begin(const DeviceBatch& batch, bool embeds,
                             const Workspace& space, Stream& stream) const {
   if (embeds) INLAY_RETURN_IF_ERROR(EmbedAll(batch, space, stream));
   if (!per_layer_inputs_.present()) return absl::OkStatus();
-  // The residual stream may be of a layer further on.
+  // The residual stream may be of a layer further on. What per-layer blocks
+  // give is normalised, so that there is a place for it.
+  INLAY_DCHECK(needs_output_);
+  TensorView embeddings = altup_.present() ? space.mixed : space.hidden;
   if (!embeds) {
-    INLAY_RETURN_IF_ERROR(Embed(batch, space.selected, space, stream));
+    embeddings = space.output;
+    INLAY_RETURN_IF_ERROR(Embed(batch, embeddings, space, stream));
   }
-  return per_layer_inputs_.Forward(
-      batch.ids, embeds ? space.hidden : space.selected, space.branch,
-      space.per_layer, space.kernel, stream);
+  return per_layer_inputs_.Forward(batch.ids, embeddings, space.branch,
+                                   space.per_layer, space.kernel, stream);
 }
 
 BlockInput Decoder::InputOf(const Norm& norm, const Workspace& space) {
@@ -186,6 +195,7 @@ absl::Status Decoder::ForwardStreams(const DecoderBlock& block,
 absl::Status Decoder::ForwardBlock(const DecoderBlock& block, const Step& step,
                                    const Workspace& space) const {
   if (block.hyper.present()) return ForwardStreams(block, step, space);
+  if (block.laurel.present()) return ForwardLaurel(block, step, space);
   const BlockInput x = InputOf(block.pre_norm, space);
   return AddPart(block, step, space,
                  [&](const TensorView& residual, const TensorView& y) {
@@ -253,6 +263,9 @@ absl::Status Decoder::SelectRows(const Step& step,
   if (hyper_head_.present()) {
     INLAY_RETURN_IF_ERROR(
         hyper_head_.Mix(space.hidden, space.mixed, space.hyper, step));
+  } else if (altup_.present()) {
+    INLAY_RETURN_IF_ERROR(altup_.Merge(space.hidden, space.mixed,
+                                       AltUpScratch(space), step.stream));
   }
   // Ascending: as many rows as tokens are all of them.
   const bool all = count == space.hidden.rows();
@@ -464,6 +477,7 @@ absl::Status Decoder::ForwardLayer(size_t index, const Step& step,
                                    const Workspace& space) const {
   const DecoderLayer& layer = layers_[index];
   if (layer.parallel) return ForwardParallel(layer, step, space);
+  if (layer.altup.present()) return ForwardAltUp(layer, step, space);
   if (Chains(layer, step)) {
     const TokenMixer& mixer = *layer.blocks[0].mixer;
     const bool is_begun = index > 0 && Chains(layers_[index - 1], step) &&
@@ -524,7 +538,9 @@ absl::Status Decoder::Forward(const ForwardBatch& batch,
   Workspace space = Place(arena, tokens, sequences);
   if (batch.layers != nullptr) {
     space.hidden = batch.layers->hidden;
-    if (!hyper_head_.present()) space.mixed = space.hidden;
+    if (!hyper_head_.present() && !altup_.present()) {
+      space.mixed = space.hidden;
+    }
     if (batch.layers->selection != nullptr) {
       space.selection = batch.layers->selection;
     }

@@ -41,8 +41,9 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
   info_.model_type = build.model_type;
   info_.vocab_size = spec.vocab_size;
   info_.hidden_size = spec.hidden_size;
-  info_.stream_width =
-      spec.hidden_size * (spec.streams.has_value() ? spec.streams->count : 1);
+  info_.stream_width = spec.hidden_size;
+  if (spec.streams.has_value()) info_.stream_width *= spec.streams->count;
+  if (spec.altup.has_value()) info_.stream_width *= spec.altup->count;
   info_.num_layers = static_cast<int>(spec.layers.size());
   info_.max_positions = spec.max_positions;
   info_.is_encoder = spec.is_encoder;
@@ -167,8 +168,15 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
         block.hyper, HyperConnection::Create(*spec.streams, block_spec.hyper,
                                              spec.hidden_size, false, build));
   }
+  if (block_spec.laurel.has_value()) {
+    INLAY_DCHECK(block.pre_norm.present() && block.post_norm.present() &&
+                 block.scale == 1.0f && !block.sum_norm.present());
+    INLAY_ASSIGN_OR_RETURN(block.laurel,
+                           Laurel::Create(*block_spec.laurel, build));
+  }
   // What the part's projections can take the norm from.
-  const Norm& norm = shared == nullptr ? block.pre_norm : Norm::None();
+  const bool is_shared = shared != nullptr || block.laurel.present();
+  const Norm& norm = is_shared ? Norm::None() : block.pre_norm;
   if (const auto* part = std::get_if<AttentionSpec>(&block_spec.part)) {
     const int rotary_dim =
         part->rope < 0 ? 0
@@ -249,7 +257,7 @@ void Decoder::BuildChains(const ModelBuild& build) {
 bool Decoder::CanNarrow(const ModelBuild& build) const {
   // Who observes inputs wants all of them.
   if (build.input_observer != nullptr || hyper_head_.present() ||
-      !final_norm_.present() || layers_.empty()) {
+      altup_.present() || !final_norm_.present() || layers_.empty()) {
     return false;
   }
   const DecoderLayer& last = layers_.back();
@@ -284,6 +292,12 @@ absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
       INLAY_ASSIGN_OR_RETURN(layer.scale,
                              build.weights.Scalar(layer_spec.scale));
     }
+    if (!spec.altup.has_value()) continue;
+    INLAY_DCHECK(!layer.parallel && layer.scale == 1.0f &&
+                 layer.blocks.back().post_norm.present());
+    INLAY_ASSIGN_OR_RETURN(layer.altup,
+                           AltUpLayer::Create(*spec.altup, layer_spec.altup,
+                                              spec.hidden_size, build));
   }
   return absl::OkStatus();
 }
@@ -449,6 +463,10 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
     INLAY_ASSIGN_OR_RETURN(
         hyper_head_, HyperConnection::Create(*spec.streams, spec.streams->head,
                                              spec.hidden_size, true, build));
+  }
+  if (spec.altup.has_value()) {
+    INLAY_ASSIGN_OR_RETURN(
+        altup_, AltUpEnds::Create(*spec.altup, spec.hidden_size, build));
   }
   if (spec.is_encoder) {
     sparse_bytes_ += embedding_.bytes();

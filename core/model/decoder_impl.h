@@ -9,9 +9,11 @@
 
 #include "absl/functional/function_ref.h"
 #include "core/model/decoder_spec.h"
+#include "core/model/layers/altup.h"
 #include "core/model/layers/attention_block.h"
 #include "core/model/layers/chained_mlp.h"
 #include "core/model/layers/hyper_connection.h"
+#include "core/model/layers/laurel.h"
 #include "core/model/layers/layer_chain.h"
 #include "core/model/layers/linear.h"
 #include "core/model/layers/norm.h"
@@ -33,6 +35,7 @@ struct DecoderBlock {
   Norm sum_norm;
   float scale = 1.0f;
   HyperConnection hyper;  // where the residual stream is several
+  Laurel laurel;
   std::unique_ptr<Sublayer> part;
 
   // `part`, where it is one of these.
@@ -43,7 +46,9 @@ struct DecoderBlock {
   // Whether something is done to the output before it is added.
   bool finishes() const { return post_norm.present() || scale != 1.0f; }
   // hidden += part(pre_norm(hidden)), and no more.
-  bool is_plain() const { return !finishes() && !sum_norm.present(); }
+  bool is_plain() const {
+    return !finishes() && !sum_norm.present() && !laurel.present();
+  }
 };
 
 struct DecoderLayer {
@@ -51,14 +56,16 @@ struct DecoderLayer {
   bool parallel = false;
   Norm pre_norm;       // of all blocks, where parallel ones share it
   float scale = 1.0f;  // of the residual stream after the blocks
+  AltUpLayer altup;
   // What follows the first block's mixer, where that is all of the layer.
   LayerChain chain;
 
   // A mixer, then an MLP or a mixture of them, and no more.
   bool is_plain() const {
-    return !parallel && scale == 1.0f && blocks.size() == 2 &&
-           blocks[0].is_plain() && blocks[0].mixer != nullptr &&
-           blocks[1].is_plain() && blocks[1].mlp != nullptr;
+    return !parallel && scale == 1.0f && !altup.present() &&
+           blocks.size() == 2 && blocks[0].is_plain() &&
+           blocks[0].mixer != nullptr && blocks[1].is_plain() &&
+           blocks[1].mlp != nullptr;
   }
 };
 
@@ -92,7 +99,8 @@ class Decoder : public Model {
  private:
   struct Workspace {
     TensorView hidden;  // the residual stream, or all of them side by side
-    // What a hyper-connection mixes of several; hidden itself of one.
+    // What a hyper-connection mixes of several, or AltUp's active one; hidden
+    // itself of one.
     TensorView mixed;
     HyperConnection::Scratch hyper;
     TensorView branch;  // a block's input after its norm
@@ -151,6 +159,10 @@ class Decoder : public Model {
   // Into every stream.
   absl::Status EmbedAll(const DeviceBatch& batch, const Workspace& space,
                         Stream& stream) const;
+  AltUpEnds::Scratch AltUpScratch(const Workspace& space) const;
+  // Into the streams that AltUp makes of them; they stay in space.mixed.
+  absl::Status EmbedAltUp(const DeviceBatch& batch, const Workspace& space,
+                          Stream& stream) const;
   // Of the whole network or, `embeds` being false, for some of its layers.
   absl::Status Begin(const DeviceBatch& batch, bool embeds,
                      const Workspace& space, Stream& stream) const;
@@ -167,6 +179,10 @@ class Decoder : public Model {
                             const Workspace& space) const;
   absl::Status ForwardStreams(const DecoderBlock& block, const Step& step,
                               const Workspace& space) const;
+  absl::Status ForwardLaurel(const DecoderBlock& block, const Step& step,
+                             const Workspace& space) const;
+  absl::Status ForwardAltUp(const DecoderLayer& layer, const Step& step,
+                            const Workspace& space) const;
   static absl::Status NormaliseSum(const DecoderBlock& block, const Step& step,
                                    const Workspace& space);
   absl::Status ForwardParallel(const DecoderLayer& layer, const Step& step,
@@ -227,6 +243,7 @@ class Decoder : public Model {
   // Not 0 for KV groups that DeviceBatch::index is of; empty: none.
   absl::InlinedVector<uint8_t, 4> indexed_groups_;
   HyperConnection hyper_head_;  // before the final norm, of several streams
+  AltUpEnds altup_;
   RopeTables ropes_;
   std::vector<DecoderLayer> layers_;
   std::vector<const ExpertFetchCounts*> expert_counts_;  // on the device

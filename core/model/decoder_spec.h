@@ -231,7 +231,9 @@ struct MlpSpec {
   Activation activation = Activation::kSilu;
   std::optional<XieluSpec> xielu;  // instead of it; not gated
   bool gated = false;
-  float limit = 0.0f;        // ActivationDesc::limit
+  float limit = 0.0f;  // ActivationDesc::limit
+  // Of gates before the activation: sparse_gate's deviations. With `gated`.
+  std::optional<float> gate_cut;
   float gate_scale = 1.0f;   // of the gate before the activation
   float inner_scale = 1.0f;  // of what comes after it
   // Gate and up, or one layer that gives both side by side (gate first), or the
@@ -366,10 +368,13 @@ struct DeltaSpec {
   std::vector<LinearSpec> low_rank_z;
   std::vector<LinearSpec> low_rank_a;
   std::vector<std::string> convs;  // one of q, k and v together, or each
-  std::string a_log;               // tensor [num_heads]
-  std::string dt_bias;             // tensor [num_heads * decay channels]
-  bool decays_channels = false;    // a channel of the keys each
-  NormSpec norm;                   // of each head's values
+  // Channels of each of several; empty: those of q, k and v.
+  std::vector<int64_t> conv_widths;
+  float key_length = 1.0f;       // what keys are brought to
+  std::string a_log;             // tensor [num_heads]
+  std::string dt_bias;           // tensor [num_heads * decay channels]
+  bool decays_channels = false;  // a channel of the keys each
+  NormSpec norm;                 // of each head's values
   GateFunction gate = GateFunction::kSilu;
   LinearSpec output;
 
@@ -417,6 +422,16 @@ using PartSpec =
                  LatentAttentionSpec, MlpMoeSpec, PerLayerSpec,
                  CompressedAttentionSpec>;
 
+// A learned augmented residual (LAuReL, arXiv:2411.07501): a block's sum has n
+// + norm(right(left(n))) besides, n being what its part reads, and is
+// multiplied by `factor`.
+struct LaurelSpec {
+  LinearSpec left;
+  LinearSpec right;
+  NormSpec norm;
+  float factor = 1.0f;
+};
+
 // h = sum_norm(h + scale * post_norm(part(pre_norm(h)))), norms of kind kNone
 // left out.
 struct BlockSpec {
@@ -427,6 +442,8 @@ struct BlockSpec {
   // Of DecoderSpec::streams: tensors HYPER_fn, HYPER_base and HYPER_scale, all
   // float32. There is no post_norm, sum_norm and scale then.
   std::string hyper;
+  // With pre_norm and post_norm, without scale and sum_norm.
+  std::optional<LaurelSpec> laurel;
   PartSpec part;
 };
 
@@ -439,6 +456,11 @@ struct LayerSpec {
   NormSpec pre_norm;
   // Tensor [1] that multiplies the residual stream after the blocks; "": none.
   std::string scale;
+  // Of DecoderSpec::altup: tensors ALTUPmodality_router.weight and so on. The
+  // blocks read and write the active stream, but for the last one, which has a
+  // post_norm: it reads that as it is corrected and scaled, and what it gives
+  // is added to all streams but the first. Not parallel, no scale.
+  std::string altup;
 };
 
 // What PerLayerSpec reads: of each token, for each layer a slice of `width`:
@@ -446,7 +468,7 @@ struct LayerSpec {
 // each slice (Gemma 3n's and 4's per-layer embeddings).
 struct PerLayerInputsSpec {
   std::string table;  // tensor [rows, num_slices * width]
-  int64_t rows = 0;   // at least DecoderSpec::vocab_size
+  int64_t rows = 0;   // ids beyond them read the first
   int num_slices = 0;
   int64_t width = 0;
   float table_scale = 1.0f;
@@ -466,6 +488,20 @@ struct StreamsSpec {
   float epsilon = 0.0f;
   float norm_epsilon = 0.0f;
   std::string head;  // as BlockSpec::hyper: what the final norm reads
+};
+
+// A residual stream that is several, of which layers read and write one, the
+// active one (AltUp, kernels/altup). The first begins as the embedding, the
+// others as projections of it; what the final norm reads is the sum of the
+// first and of projections of the others, all as large as the first.
+struct AltUpSpec {
+  int count = 0;
+  int active = 0;
+  float norm_epsilon = 0.0f;  // of routers
+  bool scales = false;        // what layers' last blocks read
+  float magnitude_epsilon = 0.0f;
+  std::vector<LinearSpec> projections;   // [count - 1]
+  std::vector<LinearSpec> unembeddings;  // [count - 1]
 };
 
 // What an encoder's head makes of a token's hidden state:
@@ -505,6 +541,7 @@ struct DecoderSpec {
   float embedding_scale = 1.0f;
   std::optional<PerLayerInputsSpec> per_layer_inputs;
   std::optional<StreamsSpec> streams;  // not with parallel blocks
+  std::optional<AltUpSpec> altup;      // not with streams
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;
   NormSpec final_norm;

@@ -29,6 +29,9 @@ struct DecoderSpec;
 // Names of the ops a model calls, as ModelLoadOptions::forced_kernels keys.
 inline constexpr std::string_view kOpNames[] = {
     "activation",
+    "altup_add",
+    "altup_correct",
+    "altup_predict",
     "attention",
     "block_selection",
     "block_summary",
@@ -53,6 +56,7 @@ inline constexpr std::string_view kOpNames[] = {
     "layer_norm",
     "linear_attention",
     "linear_chain",
+    "match_magnitude",
     "moe_combine",
     "moe_router",
     "moe_routing",
@@ -61,6 +65,7 @@ inline constexpr std::string_view kOpNames[] = {
     "rope_kv",
     "rounding",
     "short_conv",
+    "sparse_gate",
     "state_gates",
     "xielu",
 };

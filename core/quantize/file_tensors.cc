@@ -1,5 +1,6 @@
 #include "core/quantize/file_tensors.h"
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <optional>
@@ -22,15 +23,20 @@ absl::Status WrongShape(const ModelTensor& tensor, int64_t rows) {
 }
 
 // "P.experts.3.NAME.weight": 3, and the name without it; "P.norms.3.weight"
-// (StableLM's of heads) likewise.
+// (StableLM's of heads) and Gemma 3n's projections of streams likewise.
 struct Expert {
   int64_t number = 0;
   std::string stack;
 };
 std::optional<Expert> ParseExpert(std::string_view name) {
-  std::string_view all = ".experts.";
-  size_t at = name.rfind(all);
-  if (at == name.npos) at = name.rfind(all = ".norms.");
+  std::string_view all;
+  size_t at = name.npos;
+  for (const std::string_view before :
+       {".experts.", ".norms.", "altup_projections.",
+        "altup_unembed_projections."}) {
+    at = name.rfind(all = before);
+    if (at != name.npos) break;
+  }
   if (at == name.npos) return std::nullopt;
   const std::string_view rest = name.substr(at + all.size());
   Expert expert;
@@ -104,6 +110,10 @@ class Planner {
             Replaced(tensor.name, ".linear_attn.", ".linear_attn.turned.");
         turned.has_value() && GgufTensorName(arch_, *turned).has_value()) {
       return AddTurned(tensor, *turned);
+    }
+    if (arch_.name == "gemma3n" &&
+        tensor.name.ends_with(".embed_tokens_per_layer.weight")) {
+      return AddPerLayerTable(tensor);
     }
     INLAY_RETURN_IF_ERROR(AddOne(tensor, tensor.name).status());
     return AddFalconHead(tensor);
@@ -255,6 +265,21 @@ class Planner {
     file.parts.push_back(tensor.name);
     num_experts_[expert.stack] = file.rows.parts.size();
     SetStack(&file);
+    return absl::OkStatus();
+  }
+
+  // Files have a row for every token; those beyond the table read its first.
+  absl::Status AddPerLayerTable(const ModelTensor& tensor) {
+    INLAY_ASSIGN_OR_RETURN(const int64_t tokens,
+                           NeededGgufSize(config_, "vocab_size"));
+    INLAY_ASSIGN_OR_RETURN(FileTensor * file, AddOne(tensor, tensor.name));
+    const std::vector<int64_t>& shape = tensor.info->shape;
+    if (shape.size() != 2 || shape[0] == tokens) return absl::OkStatus();
+    file->rows.runs.push_back({0, 0, std::min(shape[0], tokens)});
+    for (int64_t i = shape[0]; i < tokens; ++i) {
+      file->rows.runs.push_back({0, 0, 1});
+    }
+    file->shape = {tokens, shape[1]};
     return absl::OkStatus();
   }
 

@@ -20,8 +20,8 @@ struct EmbeddingDesc {
 
 struct EmbeddingParams {
   TensorView table;  // [vocab, width]
-  const int32_t* ids =
-      nullptr;  // [tokens], each in [0, vocab): checked by the caller
+  // [tokens], none below 0; those beyond the table read its first row.
+  const int32_t* ids = nullptr;
   float scale = 1.0f;
   bool accumulate = false;
   TensorView y;  // [tokens, width]

@@ -10,16 +10,17 @@ namespace {
 __global__ void EmbedBlocks(const __grid_constant__ QuantMatrix matrix,
                             const __grid_constant__ QuantGrid grid,
                             const __grid_constant__ TensorView table,
-                            const int32_t* ids, float scale, bool accumulate,
-                            CudaMatrix<float> y_rows, unsigned chunks) {
+                            const int32_t* ids, int64_t num_ids, float scale,
+                            bool accumulate, CudaMatrix<float> y_rows,
+                            unsigned chunks) {
   LetNextBegin();
   WaitForPrevious();
   const unsigned token = blockIdx.x / chunks;
   const unsigned i = blockIdx.x % chunks * kCudaMapThreads + threadIdx.x;
   if (i >= matrix.k) return;
-  const auto* row =
-      reinterpret_cast<const uint8_t*>(table.data) +
-      int64_t{ids[token]} * static_cast<int64_t>(table.row_stride_bytes);
+  const int64_t id = ids[token] < num_ids ? ids[token] : 0;
+  const auto* row = reinterpret_cast<const uint8_t*>(table.data) +
+                    id * static_cast<int64_t>(table.row_stride_bytes);
   const auto elements = static_cast<unsigned>(matrix.block_elements);
   const unsigned number = i / elements;
   const uint8_t* block = row + int64_t{number} * matrix.block_bytes;
@@ -44,7 +45,7 @@ absl::Status RunEmbeddingBlocksCuda(const EmbeddingDesc& desc,
                     {params.y.rows() * chunks, kCudaMapThreads}, EmbedBlocks,
                     QuantMatrix(desc.table, desc.width),
                     QuantGridOf(desc.table), params.table, params.ids,
-                    params.scale, params.accumulate,
+                    params.table.rows(), params.scale, params.accumulate,
                     CudaMatrix<float>(params.y), static_cast<unsigned>(chunks));
 }
 

@@ -16,7 +16,9 @@ absl::Status RunEmbeddingCpuScalar(const EmbeddingDesc& desc,
     y = params.accumulate ? y + value : value;
   };
   const auto embed = [&](int64_t token) {
-    const std::byte* entry = params.table.row<std::byte>(params.ids[token]);
+    const int32_t id = params.ids[token];
+    const std::byte* entry =
+        params.table.row<std::byte>(id < params.table.rows() ? id : 0);
     float* y = params.y.row<float>(token);
     if (codec == nullptr) {
       for (int64_t i = 0; i < desc.width; ++i) {

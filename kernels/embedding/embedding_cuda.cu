@@ -9,8 +9,8 @@ namespace {
 
 template <typename T, typename Y, int kVector>
 __global__ void Embed(CudaMatrix<const T> table, const int32_t* ids,
-                      float scale, bool accumulate, CudaMatrix<Y> y_rows,
-                      int64_t width, int64_t chunks) {
+                      int64_t num_ids, float scale, bool accumulate,
+                      CudaMatrix<Y> y_rows, int64_t width, int64_t chunks) {
   LetNextBegin();
   WaitForPrevious();
   const int64_t token = blockIdx.x / chunks;
@@ -19,7 +19,8 @@ __global__ void Embed(CudaMatrix<const T> table, const int32_t* ids,
   if (i >= width) return;
   Y* y = y_rows.row(token) + i;
   float v[kVector];
-  LoadFloats<kVector>(table.row(ids[token]) + i, v);
+  const int32_t id = ids[token];
+  LoadFloats<kVector>(table.row(id < num_ids ? id : 0) + i, v);
   // The product is rounded before the sum, as on the CPU.
 #pragma unroll
   for (int j = 0; j < kVector; ++j) v[j] = __fmul_rn(v[j], scale);
@@ -41,9 +42,9 @@ absl::Status Launch(const EmbeddingDesc& desc, const EmbeddingParams& params,
   return LaunchCuda("embedding", CudaStream::Of(stream),
                     {params.y.rows() * chunks, kCudaMapThreads},
                     vector ? Embed<T, Y, kVector> : Embed<T, Y, 1>,
-                    CudaMatrix<const T>(params.table), params.ids, params.scale,
-                    params.accumulate, CudaMatrix<Y>(params.y), desc.width,
-                    chunks);
+                    CudaMatrix<const T>(params.table), params.ids,
+                    params.table.rows(), params.scale, params.accumulate,
+                    CudaMatrix<Y>(params.y), desc.width, chunks);
 }
 
 }  // namespace

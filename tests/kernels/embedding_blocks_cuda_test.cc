@@ -19,7 +19,7 @@ TEST(EmbeddingBlocksCudaTest, IsThatOfTheCpu) {
   TestCuda cuda;
   TestCpu cpu(1);
   std::mt19937 rng(3);
-  const std::vector<int32_t> ids = {0, 12, 3, 3, 1};
+  const std::vector<int32_t> ids = {0, 12, 13, 3, 1};
   const CudaBytes device_ids(ids);
   for (const BlockCodec* codec : BlockCodecs()) {
     SCOPED_TRACE(DTypeName(codec->dtype));

@@ -419,7 +419,7 @@ TEST(SmallOpsCudaTest, EmbeddingIsThatOfTheCpu) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
   ::inlay::testing::TestCpu cpu(1);
-  const std::vector<int32_t> ids = {0, 12, 3, 3, 1};
+  const std::vector<int32_t> ids = {0, 12, 13, 3, 1};
   CudaBytes device_ids(ids);
   for (const DType dtype : kFloats) {
     for (const int64_t width : {1, 8, 21, 64, 4104}) {

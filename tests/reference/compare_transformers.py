@@ -69,6 +69,8 @@ def randomise(model):
         drawn = torch.randn(p.shape, generator=generator)
         if p.dim() >= 2:
             drawn *= 1.2 / p.shape[-1] ** 0.5
+            if "modality_router" in name:  # what it gives is divided by the width
+                drawn *= p.shape[-1]
         elif "norm" in name.lower() or "A_log" in name or "dt_bias" in name:
             drawn = p.float() + 0.3 * drawn
         elif "scalar" in name:

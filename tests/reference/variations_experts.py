@@ -30,6 +30,20 @@ FAMILIES = {
         {"layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]}, {"mup_enabled": True},
     ], "edits": [*ACTIVATIONS, ({}, {"route_scale": 2.5}), ({}, {"norm_topk_prob": False}), ({}, {"layer_types": "(removed)"}), ({}, {"sliding_window": 3}),
                  *ROPE_EDITS]},
+    "hy_v3": {"base": {**EXPERTS, "num_experts": 6, "moe_intermediate_size": 20, "num_shared_experts": 1}, "cases": [
+        *HEADS, {"attention_bias": True}, {"num_shared_experts": 2}, {"mlp_layer_types": ["sparse", "dense", "sparse"]}, {"mlp_bias": True},
+        {"enable_moe_fp32_combine": False},
+    ], "edits": [*ACTIVATIONS, ({}, {"router_scaling_factor": 1.5}), ({}, {"routed_scaling_factor": 1.5}), ({}, {"norm_topk_prob": False}), ({}, {"first_k_dense_replace": 2}),
+                 *ROPE_EDITS]},
+    "mellum": {"base": {**EXPERTS, "num_experts": 6, "moe_intermediate_size": 20, "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+                        "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5000.0}, "sliding_attention": {"rope_type": "default", "rope_theta": 300.0}}},
+               "old_ropes": {}, "cases": [
+        *HEADS, {"attention_bias": True}, {"mlp_layer_types": ["sparse", "dense", "sparse"]}, {"layer_types": None}, {"rope_parameters": None},
+    ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"sliding_window": None}), ({}, {"sliding_window": 3}), ({}, {"num_mtp_layers": 1}),
+                 ({}, {"layer_types": "(removed)"}), ({}, {"rope_parameters": "(removed)", "rope_theta": 40.0, "rope_local_base_freq": 30.0}),
+                 ({}, {"rope_parameters": {"full_attention": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 5000.0}, "sliding_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 300.0}}}),
+                 ({}, {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5000.0}}}),
+                 ({}, {"use_sliding_window": True, "decoder_sparse_step": 2, "mlp_only_layers": [0]})]},
     "youtu": {"base": {**LATENT, "pad_token_id": None}, "cases": [
         {"tie_word_embeddings": False}, {"attention_bias": True}, {"q_lora_rank": None}, {"rope_interleave": False}, {"v_head_dim": 16},
     ], "edits": [*ACTIVATIONS, *ROPE_EDITS]},

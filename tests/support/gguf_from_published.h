@@ -93,10 +93,14 @@ inline absl::StatusOr<GgufTensorData> StackExperts(
     const std::string& published) {
   GgufTensorData stack{name};
   stack.parts = 0;
-  std::string experts = ".experts.";
-  size_t at = published.find(experts);
-  // StableLM's norms of heads.
-  if (at == published.npos) at = published.find(experts = ".norms.");
+  std::string experts;
+  size_t at = published.npos;
+  // StableLM's norms of heads and Gemma 3n's projections of streams, too.
+  for (const char* before : {".experts.", ".norms.", "altup_projections.",
+                             "altup_unembed_projections."}) {
+    at = published.find(experts = before);
+    if (at != published.npos) break;
+  }
   if (at == published.npos) return stack;
   while (true) {
     std::string one = published;

@@ -111,6 +111,10 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "youtu",
                                                 "afmoe",
                                                 "bamba",
+                                                "gemma3n_text",
+                                                "hy_v3",
+                                                "mellum",
+                                                "olmo_hybrid",
                                                 "mamba",
                                                 "falcon_mamba",
                                                 "jamba"};
@@ -130,6 +134,7 @@ inline constexpr const char* kRecurrentNames[] = {"lfm2",
                                                   "linear_attn_relu",
                                                   "lfm2_moe",
                                                   "bamba",
+                                                  "olmo_hybrid",
                                                   "mamba",
                                                   "falcon_mamba",
                                                   "jamba"};
@@ -170,6 +175,8 @@ inline constexpr const char* kMixtureNames[] = {"mixtral",
                                                 "flex_olmo",
                                                 "solar_open",
                                                 "afmoe",
+                                                "hy_v3",
+                                                "mellum",
                                                 "jamba"};
 
 }  // namespace inlay

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/model/arch.h"
-#include "core/model/arch/llama_style.h"
+#include "core/model/arch/gemma_style.h"
 #include "core/model/arch/moe_style.h"
 #include "core/model/decoder.h"
 #include "memory/formatted_string.h"
@@ -152,28 +152,19 @@ absl::Status ReadGemma4Ropes(const Json& json, Gemma4Config* config) {
   return absl::OkStatus();
 }
 
-// The last layers have the keys and values of the last one of their type before
-// them.
 absl::Status ReadSharedLayers(const Json& json, Gemma4Config* config) {
-  const int num_layers = config->decoder.num_layers;
-  INLAY_ASSIGN_OR_RETURN(
-      const int64_t shared,
-      JsonInt(json, "num_kv_shared_layers", 0, 0, num_layers - 1));
-  const int own = num_layers - static_cast<int>(shared);
-  for (int i = own; i < num_layers; ++i) {
-    Gemma4Layer& layer = config->layers[static_cast<size_t>(i)];
-    for (int j = 0; j < own; ++j) {
-      const Gemma4Layer& source = config->layers[static_cast<size_t>(j)];
-      if (source.slides != layer.slides) continue;
-      layer.kv_source = j;
-      layer.num_kv_heads = source.num_kv_heads;
-    }
-    if (layer.kv_source < 0) {
-      return absl::InvalidArgumentError(FormattedString(
-          "config.json: num_kv_shared_layers is %d, but no layer before layer "
-          "%d is of its type and has keys and values",
-          shared, i));
-    }
+  std::vector<bool> sliding;
+  for (const Gemma4Layer& layer : config->layers) {
+    sliding.push_back(layer.slides);
+  }
+  INLAY_ASSIGN_OR_RETURN(const std::vector<int> sources,
+                         ReadKvSources(json, sliding, 0));
+  for (size_t i = 0; i < sources.size(); ++i) {
+    Gemma4Layer& layer = config->layers[i];
+    layer.kv_source = sources[i];
+    if (layer.kv_source < 0) continue;
+    const auto source = static_cast<size_t>(layer.kv_source);
+    layer.num_kv_heads = config->layers[source].num_kv_heads;
   }
   return absl::OkStatus();
 }
@@ -308,18 +299,6 @@ MlpMoeSpec Gemma4Experts(const Gemma4Config& config, const std::string& prefix,
   return both;
 }
 
-PerLayerSpec Gemma4PerLayer(const Gemma4Config& config, int layer,
-                            const std::string& prefix) {
-  const int64_t hidden = config.decoder.hidden_size;
-  PerLayerSpec part;
-  part.index = layer;
-  part.width = config.per_layer_width;
-  part.activation = config.decoder.activation;
-  part.gate = {prefix + "per_layer_input_gate", part.width, hidden};
-  part.output = {prefix + "per_layer_projection", hidden, part.width};
-  return part;
-}
-
 LayerSpec Gemma4LayerSpec(const Gemma4Config& config, int index) {
   const Gemma4Layer& layer = config.layers[static_cast<size_t>(index)];
   const std::string prefix = LayerPrefix(index);
@@ -343,29 +322,12 @@ LayerSpec Gemma4LayerSpec(const Gemma4Config& config, int index) {
     feed_forward.part = std::move(mlp);
   }
   if (config.per_layer_width > 0) {
-    spec.blocks.push_back({.post_norm = norm("post_per_layer_input_norm"),
-                           .part = Gemma4PerLayer(config, index, prefix)});
+    spec.blocks.push_back(
+        {.post_norm = norm("post_per_layer_input_norm"),
+         .part = GemmaPerLayer(config.decoder, config.per_layer_width, index,
+                               prefix)});
   }
   return spec;
-}
-
-PerLayerInputsSpec Gemma4PerLayerInputs(const Gemma4Config& config) {
-  const DecoderConfig& decoder = config.decoder;
-  const auto hidden = static_cast<float>(decoder.hidden_size);
-  PerLayerInputsSpec inputs;
-  inputs.table = "model.embed_tokens_per_layer.weight";
-  inputs.rows = decoder.vocab_size;
-  inputs.num_slices = decoder.num_layers;
-  inputs.width = config.per_layer_width;
-  inputs.table_scale = std::sqrt(static_cast<float>(inputs.width));
-  inputs.scale = std::sqrt(0.5f);
-  inputs.projection = {"model.per_layer_model_projection", inputs.all(),
-                       decoder.hidden_size};
-  // What is projected is divided by sqrt(hidden) first, which the norm takes
-  // out again, but for its epsilon.
-  inputs.norm = {NormKind::kRms, "model.per_layer_projection_norm",
-                 decoder.norm_epsilon * hidden};
-  return inputs;
 }
 
 absl::StatusOr<DecoderSpec> Gemma4Spec(const Json& json) {
@@ -377,7 +339,8 @@ absl::StatusOr<DecoderSpec> Gemma4Spec(const Json& json) {
   spec.final_softcap = config.softcap;
   spec.ropes = {config.full_rope, config.window_rope};
   if (config.per_layer_width > 0) {
-    spec.per_layer_inputs = Gemma4PerLayerInputs(config);
+    spec.per_layer_inputs =
+        GemmaPerLayerInputs(decoder, config.per_layer_width);
   }
   for (int i = 0; i < decoder.num_layers; ++i) {
     spec.layers.push_back(Gemma4LayerSpec(config, i));

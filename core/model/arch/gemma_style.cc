@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -73,6 +74,68 @@ absl::StatusOr<GemmaAttention> ReadGemmaAttention(
   INLAY_ASSIGN_OR_RETURN(
       out.sliding, ReadSlidingPattern(json, num_layers, defaults.pattern));
   return out;
+}
+
+absl::StatusOr<std::vector<int>> ReadKvSources(const Json& json,
+                                               const std::vector<bool>& sliding,
+                                               int64_t fallback) {
+  const auto num_layers = static_cast<int>(sliding.size());
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t shared,
+      JsonInt(json, "num_kv_shared_layers", fallback, 0, kMaxLayers));
+  if (shared >= num_layers) {
+    return absl::InvalidArgumentError(FormattedString(
+        "config.json: num_kv_shared_layers is %d with num_hidden_layers %d; it "
+        "must be from 0 to %d",
+        shared, num_layers, num_layers - 1));
+  }
+  const int own = num_layers - static_cast<int>(shared);
+  std::vector<int> sources(sliding.size(), -1);
+  for (int i = own; i < num_layers; ++i) {
+    int& source = sources[static_cast<size_t>(i)];
+    for (int j = 0; j < own; ++j) {
+      if (sliding[static_cast<size_t>(j)] == sliding[static_cast<size_t>(i)]) {
+        source = j;
+      }
+    }
+    if (source < 0) {
+      return absl::InvalidArgumentError(FormattedString(
+          "config.json: num_kv_shared_layers is %d, but no layer before layer "
+          "%d is of its type and has keys and values",
+          shared, i));
+    }
+  }
+  return sources;
+}
+
+PerLayerInputsSpec GemmaPerLayerInputs(const DecoderConfig& config,
+                                       int64_t width) {
+  const auto hidden = static_cast<float>(config.hidden_size);
+  PerLayerInputsSpec inputs;
+  inputs.table = "model.embed_tokens_per_layer.weight";
+  inputs.rows = config.vocab_size;
+  inputs.num_slices = config.num_layers;
+  inputs.width = width;
+  inputs.table_scale = std::sqrt(static_cast<float>(inputs.width));
+  inputs.scale = std::sqrt(0.5f);
+  inputs.projection = {"model.per_layer_model_projection", inputs.all(),
+                       config.hidden_size};
+  // What is projected is divided by sqrt(hidden) first, which the norm takes
+  // out again, but for its epsilon.
+  inputs.norm = {NormKind::kRms, "model.per_layer_projection_norm",
+                 config.norm_epsilon * hidden};
+  return inputs;
+}
+
+PerLayerSpec GemmaPerLayer(const DecoderConfig& config, int64_t width,
+                           int index, const std::string& prefix) {
+  PerLayerSpec part;
+  part.index = index;
+  part.width = width;
+  part.activation = config.activation;
+  part.gate = {prefix + "per_layer_input_gate", width, config.hidden_size};
+  part.output = {prefix + "per_layer_projection", config.hidden_size, width};
+  return part;
 }
 
 }  // namespace inlay

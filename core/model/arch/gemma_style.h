@@ -43,6 +43,20 @@ struct GemmaAttentionDefaults {
 absl::StatusOr<GemmaAttention> ReadGemmaAttention(
     const Json& json, int num_layers, const GemmaAttentionDefaults& defaults);
 
+// num_kv_shared_layers, `fallback` where it is absent: so many last layers have
+// the keys and values of the last one of their type before them. [layers],
+// AttentionSpec::kv_source.
+absl::StatusOr<std::vector<int>> ReadKvSources(const Json& json,
+                                               const std::vector<bool>& sliding,
+                                               int64_t fallback);
+
+// What Gemma 3n and 4 have of inputs per layer: those of all layers, and the
+// part that reads layer `index`'s.
+PerLayerInputsSpec GemmaPerLayerInputs(const DecoderConfig& config,
+                                       int64_t width);
+PerLayerSpec GemmaPerLayer(const DecoderConfig& config, int64_t width,
+                           int index, const std::string& prefix);
+
 }  // namespace inlay
 
 #endif  // INLAY_CORE_MODEL_ARCH_GEMMA_STYLE_H_

@@ -88,8 +88,10 @@ absl::Status DeltaBlock::ChooseKernels(const DeltaSpec& spec,
 
 absl::Status DeltaBlock::LoadVectors(const DeltaSpec& spec, ModelBuild& build) {
   WeightLoader& weights = build.weights;
-  const int64_t widths[] = {spec.key_width(), spec.key_width(),
-                            spec.value_width()};
+  std::vector<int64_t> widths = spec.conv_widths;
+  if (widths.empty()) {
+    widths = {spec.key_width(), spec.key_width(), spec.value_width()};
+  }
   std::vector<WeightLoader::Rows> convs;
   for (size_t i = 0; i < spec.convs.size(); ++i) {
     convs.push_back({spec.convs[i] + ".weight",
@@ -108,7 +110,7 @@ absl::Status DeltaBlock::LoadVectors(const DeltaSpec& spec, ModelBuild& build) {
   // sqrt(d) besides.
   const float root = std::sqrt(static_cast<float>(spec.key_dim));
   std::vector<float> lengths(static_cast<size_t>(2 * spec.key_width()),
-                             1.0f / root);
+                             spec.key_length / root);
   std::fill_n(lengths.begin(), spec.key_width(),
               1.0f / static_cast<float>(spec.key_dim));
   INLAY_ASSIGN_OR_RETURN(lengths_, weights.Constants(lengths));

@@ -27,10 +27,11 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Mlp::Create(const MlpSpec& spec,
   desc.width = spec.width;
   desc.limit = spec.limit;
   desc.activation = build.activation;
+  // Whether the activation reads what the layers give.
+  const bool reads = spec.gate_scale == 1.0f && !spec.gate_cut.has_value();
   INLAY_ASSIGN_OR_RETURN(
       mlp->input_,
-      InputLinear::Create(spec.input, norm,
-                          spec.gate_scale == 1.0f ? &desc : nullptr, build));
+      InputLinear::Create(spec.input, norm, reads ? &desc : nullptr, build));
   INLAY_ASSIGN_OR_RETURN(
       mlp->output_, Linear::Create(spec.output, LinearOutput::kFloat, build));
   INLAY_ASSIGN_OR_RETURN(
@@ -38,6 +39,13 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Mlp::Create(const MlpSpec& spec,
       build.kernels.Choose("activation", ActivationTable(), desc));
   if (spec.xielu.has_value()) {
     INLAY_RETURN_IF_ERROR(mlp->ChooseXielu(*spec.xielu, build));
+  }
+  if (spec.gate_cut.has_value()) {
+    const SparseGateDesc cut = {spec.width, build.activation};
+    INLAY_ASSIGN_OR_RETURN(
+        mlp->sparse_gate_,
+        build.kernels.Choose("sparse_gate", SparseGateTable(), cut));
+    mlp->gate_cut_ = *spec.gate_cut;
   }
   mlp->gate_scale_ = spec.gate_scale;
   mlp->inner_scale_ = spec.inner_scale;
@@ -98,10 +106,15 @@ absl::Status Mlp::Scale(const TensorView& y, float factor,
   return scale_.Run(params, stream);
 }
 
+absl::Status Mlp::CutGate(const TensorView& gate, Stream& stream) const {
+  if (sparse_gate_.row == nullptr) return absl::OkStatus();
+  return sparse_gate_.Run({gate, gate_cut_}, stream);
+}
+
 // Where it is down(act(gate(x)) * up(x)) over one matrix.
 bool Mlp::Describe(LinearChainDesc* desc) const {
-  const bool is_plain =
-      activation_.desc.gated && gate_scale_ == 1.0f && inner_scale_ == 1.0f;
+  const bool is_plain = activation_.desc.gated && gate_scale_ == 1.0f &&
+                        inner_scale_ == 1.0f && sparse_gate_.row == nullptr;
   if (!is_plain || !input_.is_one() || !input_.layer().may_chain() ||
       !output_.may_chain()) {
     return false;
@@ -156,6 +169,7 @@ absl::Status Mlp::Forward(const Step& step, const BlockInput& x,
     INLAY_RETURN_IF_ERROR(
         input_.Forward(step, x, {apart ? params.y : inner, up}));
     INLAY_RETURN_IF_ERROR(Scale(params.y, gate_scale_, step.stream));
+    INLAY_RETURN_IF_ERROR(CutGate(params.y, step.stream));
     const RowRounding rounding =
         rounded_.row == nullptr ? RowRounding::kNone : output_.RoundingOf(rows);
     if (rounding != RowRounding::kNone) {

@@ -11,6 +11,7 @@
 #include "core/model/layers/linear.h"
 #include "core/model/layers/step.h"
 #include "kernels/activation/activation.h"
+#include "kernels/activation/sparse_gate.h"
 #include "kernels/activation/xielu.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/rounding/rounding.h"
@@ -41,12 +42,15 @@ class Mlp : public Sublayer, public ChainedMlp {
   absl::Status ChooseXielu(const XieluSpec& spec, ModelBuild& build);
   absl::Status Activate(const ActivationParams& params, Stream& stream) const;
   absl::Status Scale(const TensorView& y, float factor, Stream& stream) const;
+  absl::Status CutGate(const TensorView& gate, Stream& stream) const;
 
   int64_t inner_columns_ = 0;  // twice the width when gated
   InputLinear input_;
   Op<ActivationDesc, ActivationParams> activation_;
   Op<XieluDesc, XieluParams> xielu_;  // no row: activation_
   XieluNumbers numbers_;
+  Op<SparseGateDesc, SparseGateParams> sparse_gate_;  // no row: none
+  float gate_cut_ = 0.0f;
   Op<RoundingDesc, RoundingParams> rounded_;  // no row: activation_ first
   Op<ElementwiseDesc, ElementwiseParams> scale_;
   float gate_scale_ = 1.0f;

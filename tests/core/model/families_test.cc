@@ -180,6 +180,7 @@ void AddFeedForward(const DecoderSpec& spec, Features* features) {
         dense = true;
         features->Add(mlp->gated ? "gated" : "plain");
         features->Add("xIELU", mlp->xielu.has_value());
+        features->Add("few gates on some", mlp->gate_cut.has_value());
       }
       if (const auto* both = std::get_if<MlpMoeSpec>(&block.part)) {
         features->Add("experts beside an MLP");
@@ -201,10 +202,12 @@ void AddScales(const DecoderSpec& spec, Features* features) {
   for (const LayerSpec& layer : spec.layers) {
     for (const BlockSpec& block : layer.blocks) {
       features->Add("parts", block.scale != 1.0f);
+      features->Add("augmented residual", block.laurel.has_value());
     }
     features->Add("layers", !layer.scale.empty());
   }
-  features->Add("several residual streams", spec.streams.has_value());
+  features->Add("several residual streams",
+                spec.streams.has_value() || spec.altup.has_value());
   features->Add("logits", spec.logit_scale != 1.0f);
   features->Add("softcap of logits", spec.final_softcap != 0.0f);
 }

@@ -8,7 +8,9 @@
 #include <memory>
 
 #include "kernels/activation/activation.h"
+#include "kernels/activation/sparse_gate.h"
 #include "kernels/activation/xielu.h"
+#include "kernels/altup/altup.h"
 #include "kernels/attention/attention.h"
 #include "kernels/columns/columns.h"
 #include "kernels/elementwise/elementwise.h"
@@ -43,6 +45,8 @@ void ForceWhereThere(const char* op, const Table& table,
 ModelLoadOptions Forced(const std::string& name) {
   ModelLoadOptions options;
   ForceWhereThere("activation", ActivationTable(), name, options);
+  ForceWhereThere("altup_correct", AltUpCorrectTable(), name, options);
+  ForceWhereThere("altup_predict", AltUpPredictTable(), name, options);
   ForceWhereThere("attention", AttentionTable(), name, options);
   ForceWhereThere("elementwise", ElementwiseTable(), name, options);
   ForceWhereThere("columns", ColumnsTable(), name, options);
@@ -60,6 +64,7 @@ ModelLoadOptions Forced(const std::string& name) {
   ForceWhereThere("rms_norm", RmsNormTable(), name, options);
   ForceWhereThere("rope", RopeTable(), name, options);
   ForceWhereThere("short_conv", ShortConvTable(), name, options);
+  ForceWhereThere("sparse_gate", SparseGateTable(), name, options);
   ForceWhereThere("state_gates", StateGatesTable(), name, options);
   ForceWhereThere("xielu", XieluTable(), name, options);
   return options;

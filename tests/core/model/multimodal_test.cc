@@ -25,6 +25,8 @@ struct Inside {
 
 const Inside kInside[] = {
     {"models/gemma3_text", {"Gemma3ForConditionalGeneration", "gemma3", ""}},
+    {"models/gemma3n_text",
+     {"Gemma3nForConditionalGeneration", "gemma3n", "", kNew, kHead}},
     {"models/gemma4_text",
      {"Gemma4ForConditionalGeneration", "gemma4", "", kNew, kHead}},
     {"models/mistral", {"Mistral3ForConditionalGeneration", "mistral3", ""}},

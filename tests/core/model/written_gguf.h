@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <numbers>
 #include <optional>
@@ -63,6 +64,8 @@ class WrittenGguf : public GgufGoldenModel {
            true,
            std::size(widths),
            {reinterpret_cast<const std::byte*>(widths), sizeof(widths)}}));
+    } else if (name == "gemma3n") {
+      SetGemma3n(config, &writer, &all);
     } else if (config.contains(width)) {
       // LFM2's is adjusted.
       const int64_t size =
@@ -149,7 +152,8 @@ class WrittenGguf : public GgufGoldenModel {
     if (arch != "exaone-moe") {
       set_int("sliding_window_pattern", "attention.sliding_window_pattern");
     }
-    const bool has_pattern = arch == "olmo2" || arch == "exaone-moe";
+    const bool has_pattern =
+        arch == "olmo2" || arch == "exaone-moe" || arch == "gemma3n";
     if (has_pattern && config.contains("layer_types")) {
       std::string slides;
       for (const Json& type : config["layer_types"]) {
@@ -240,6 +244,26 @@ class WrittenGguf : public GgufGoldenModel {
     if (config.value("norm_topk_prob", false)) {
       all->push_back(writer->Set(arch + ".expert_weights_norm", Bool(true)));
     }
+  }
+
+  static void SetGemma3n(const Json& config, GgufWriter* writer,
+                         std::vector<absl::Status>* all) {
+    const auto set = [&](const char* key, const char* from) {
+      all->push_back(writer->SetU32(std::string("gemma3n.") + key,
+                                    config[from].get<uint32_t>()));
+    };
+    set("altup.active_idx", "altup_active_idx");
+    set("altup.num_inputs", "altup_num_inputs");
+    set("embedding_length_per_layer_input", "hidden_size_per_layer_input");
+    set("attention.shared_kv_layers", "num_kv_shared_layers");
+    const auto widths = config["intermediate_size"];
+    all->push_back(writer->SetU32("gemma3n.feed_forward_length", widths[0]));
+    // scipy.stats.norm.ppf of 0.8, 0 and 0.5.
+    EXPECT_EQ(config["activation_sparsity_pattern"], Json({0.8, 0.0, 0.5}));
+    all->push_back(writer->SetF32s(
+        "gemma3n.activation_sparsity_scale",
+        std::vector<float>{0.8416212335729143f,
+                           -std::numeric_limits<float>::infinity(), 0.0f}));
   }
 
   // Tensors of each layer that files have as keys.

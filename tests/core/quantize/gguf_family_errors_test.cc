@@ -118,6 +118,11 @@ constexpr Wrong kWrong[] = {
      R"({"no_rope_layers": [], "no_rope_layer_interval": 2})"},
     {"granitemoehybrid", "position_embedding_type",
      R"({"layer_types": ["attention", "attention"]})"},
+    {"gemma3n_text", "attention_bias", R"({"attention_bias": true})"},
+    {"gemma3n_text", "hidden_activation", R"({"hidden_activation": "silu"})"},
+    {"gemma3n_text", "final_logit_softcapping",
+     R"({"final_logit_softcapping": null})"},
+    {"gemma3n_text", "sliding_window", R"({"sliding_window": null})"},
     {"gemma4_text", "rope_type", R"({"rope_parameters": {"full_attention":
         {"partial_rotary_factor": 0.25}}})"},
     {"gemma4_text", "rope_type", R"({"rope_parameters": {"rope_theta": 1e6,

@@ -9,6 +9,7 @@ import json
 import pathlib
 import sys
 
+import safetensors.torch
 import torch
 import transformers
 
@@ -137,6 +138,18 @@ FAMILIES = {
                                          time_step_rank=8), None, dict(expand=16, intermediate_size=64)),
     'jamba': ('Jamba', dict(DERIVED, vocab_size=128, intermediate_size=16, num_experts=4, num_experts_per_tok=2, attn_layer_period=2, attn_layer_offset=1,
                             mamba_d_state=16, tie_word_embeddings=True), None, dict(mamba_inner_layernorms=True, sliding_window=None, num_logits_to_keep=1)),
+    'gemma3n_text': ('Gemma3n', dict(DERIVED, hidden_size=32, head_dim=16, num_hidden_layers=3, intermediate_size=[32, 32, 32], vocab_size=96, vocab_size_per_layer_input=88,
+                                     hidden_size_per_layer_input=8, laurel_rank=8, altup_num_inputs=3, activation_sparsity_pattern=[0.8, 0.0, 0.5],
+                                     sliding_window=32, layer_types=['sliding_attention', 'full_attention', 'sliding_attention'], num_kv_shared_layers=1, tie_word_embeddings=True),
+                     None, dict(rope_parameters=None, rope_theta=1000000.0, rope_local_base_freq=10000.0, rope_scaling=None)),
+    'hy_v3': ('HYV3', dict(DERIVED, vocab_size=128, head_dim=16, intermediate_size=32, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2, num_shared_experts=1,
+                           router_scaling_factor=2.826, mlp_layer_types=['dense', 'sparse'], tie_word_embeddings=True), dict(DEFAULT, rope_theta=11158840.0), {}),
+    'mellum': ('Mellum', dict(DERIVED, vocab_size=128, head_dim=16, intermediate_size=32, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2, sliding_window=32,
+                              layer_types=['sliding_attention', 'full_attention'], tie_word_embeddings=True),
+               dict(full_attention=dict(rope_type='yarn', rope_theta=500000.0, factor=4.0, original_max_position_embeddings=128),
+                    sliding_attention=dict(rope_type='default', rope_theta=10000.0)), {}),
+    'olmo_hybrid': ('OlmoHybrid', dict(DERIVED, vocab_size=128, layer_types=['linear_attention', 'full_attention'], linear_num_key_heads=1, linear_num_value_heads=2,
+                                       linear_key_head_dim=16, linear_value_head_dim=32, tie_word_embeddings=True), None, dict(rope_parameters=dict(rope_type='default', rope_theta=None))),
     'gpt_neo': ('GPTNeo', dict(SMALL, num_heads=2, intermediate_size=64, window_size=32, attention_types=[[['global', 'local'], 1]], max_position_embeddings=176,
                                tie_word_embeddings=True), None, PLAIN),
     'exaone': ('Exaone', dict(DERIVED, vocab_size=128, num_hidden_layers=1),
@@ -195,13 +208,17 @@ def draw(name, tensor, one):
         return 0.2 * torch.randn_like(tensor)
     if ('norm' in name or 'ln_' in name) and 'norm_attn_norm.attn' not in name:
         return one + 0.2 * torch.randn_like(tensor)
+    if 'modality_router' in name:  # what it gives is divided by the width
+        return 4 * torch.randn_like(tensor)
     return (1.0 if 'embed' in name or 'wte' in name else 0.2) * torch.randn_like(tensor)
 
 
 def published(config, rope, extra):
     """As config.json had it before transformers 5."""
     config = {k: v for k, v in config.items() if k not in ('rope_parameters', 'dtype')}
-    if rope is not None:
+    if rope is not None and 'full_attention' in rope:
+        config['rope_parameters'] = rope
+    elif rope is not None:
         rope = dict(rope)
         config['rope_theta'] = rope.pop('rope_theta')
         kind = rope.pop('rope_type')
@@ -210,6 +227,20 @@ def published(config, rope, extra):
             config.update(rope)
     config.update(extra, torch_dtype='bfloat16', transformers_version='4.57.1')
     return {k: v for k, v in config.items() if k not in extra or v is not None}
+
+
+def as_published(path):
+    """OLMo Hybrid's: transformers cuts the convolutions into thirds, and renames a norm of other layers too."""
+    tensors = safetensors.torch.load_file(path)
+    for part in [n for n in tensors if n.endswith('.q_conv1d.weight')]:
+        names = [part.replace('q_conv', f'{x}_conv') for x in 'qkv']
+        sizes = [tensors[n.replace('conv1d', 'proj')].shape[0] for n in names]
+        tensors.update(zip(names, (t.clone() for t in torch.cat([tensors[n] for n in names]).split(sizes))))
+    for norm in [n for n in tensors if n.endswith('.feedforward_layer_norm.weight')]:
+        prefix = norm.removesuffix('feedforward_layer_norm.weight')
+        if prefix + 'self_attn.q_proj.weight' in tensors:
+            tensors[prefix + 'post_attention_layernorm.weight'] = tensors.pop(norm)
+    safetensors.torch.save_file(tensors, path, metadata=dict(format='pt'))
 
 
 def write(name):
@@ -221,7 +252,11 @@ def write(name):
     keys = {k: v for k, v in dict(COMMON, **keys).items() if v is not None or k not in COMMON}
     if rope is not None:
         keys['rope_parameters'] = dict(rope)
-    config = getattr(transformers, prefix + 'Config')(**keys)
+    elif prefix == 'OlmoHybrid':  # published without
+        keys['rope_parameters'] = dict(DEFAULT, rope_theta=None)
+    # Those of multimodal families have a configuration of text.
+    config = getattr(transformers, prefix + 'TextConfig', None) or getattr(transformers, prefix + 'Config')
+    config = config(**keys)
     model = model_class(config) if hasattr(transformers, architecture) else model_class.from_config(config)
     for tensors in (model.named_parameters(), model.named_buffers()):
         for part, tensor in tensors:
@@ -230,6 +265,8 @@ def write(name):
     folder = HERE / name
     model.to(torch.bfloat16).save_pretrained(folder)
     (folder / 'generation_config.json').unlink(missing_ok=True)
+    if prefix == 'OlmoHybrid':
+        as_published(folder / 'model.safetensors')
     saved = dict(json.loads((folder / 'config.json').read_text()), architectures=[architecture])
     (folder / 'config_v5.json').write_text(json.dumps(saved, indent=1) + '\n')
     (folder / 'config.json').write_text(json.dumps(published(saved, rope, extra), indent=1) + '\n')
