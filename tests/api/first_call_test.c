@@ -6,10 +6,13 @@
 #include <inlay/inlay.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Shaped like a handle of an error, so that it is looked for; null is not. */
+#define FORGED ((inlay_error*)(uintptr_t)0x17)
 static atomic_int in_main, in_call;
 
 typedef int Register(void (*prepare)(void), void (*parent)(void), void (*child)(void), void* owner);
@@ -26,7 +29,7 @@ int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)
 }
 
 static void* FirstCall(void* unused) {
-  inlay_error_release(NULL);
+  inlay_error_release(FORGED);
   atomic_store(&in_call, 1);
   return unused;
 }
@@ -41,7 +44,7 @@ int main(void) {
   child = fork();
   if (child == 0) {
     alarm(20);
-    _exit(inlay_error_status(NULL) == INLAY_INVALID_HANDLE ? 0 : 2);
+    _exit(inlay_error_status(FORGED) == INLAY_INVALID_HANDLE ? 0 : 2);
   }
   if (child < 0 || waitpid(child, &status, 0) != child || pthread_join(thread, NULL) != 0) return 1;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
