@@ -4,6 +4,8 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
+#include <new>
 #include <unordered_map>
 #include <utility>
 
@@ -42,8 +44,10 @@ struct Registry {
   }
 };
 
+// Never destroyed, and not in memory that could be missing: see below.
 Registry& GetRegistry() {
-  static Registry* const registry = new Registry;
+  alignas(Registry) static std::byte room[sizeof(Registry)];
+  static Registry* const registry = new (room) Registry;
   return *registry;
 }
 

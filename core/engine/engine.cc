@@ -88,8 +88,10 @@ absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
   options.batch_invariant = options_.batch_invariant;
   // A budget set meanwhile, up or down, did not reach the new model's cache,
   // nor did others get what a load that failed had of it.
-  const auto obey = absl::MakeCleanup([this, before = num_budgets_.load()] {
-    if (num_budgets_ == before) return;
+  bool failed = true;
+  const auto obey = absl::MakeCleanup([&, before = num_budgets_.load()] {
+    const bool frees = failed && device_->memory_use().budget_bytes > 0;
+    if (num_budgets_ == before && !frees) return;
     budget_changed_ = true;
     ObeyWhereFree();
     NotifyWork();
@@ -123,6 +125,7 @@ absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
     return absl::CancelledError("the progress callback cancelled the load");
   }
   if (runner == nullptr) {
+    failed = false;
     result.model = std::move(loaded);
     return result;
   }
@@ -131,6 +134,7 @@ absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
     if (closed()) return absl::UnavailableError("the engine was released");
     runners_.push_back(runner);
   }
+  failed = false;
   // Shares the runner's ownership: the model lives as long as its runner.
   result.model = std::shared_ptr<const LoadedModel>(runner, &runner->loaded());
   result.runner = std::move(runner);

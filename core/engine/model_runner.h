@@ -259,13 +259,20 @@ class ModelRunner final : private KvOwner {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CopyKv(uint64_t salt, SessionSnapshot& snapshot,
                       std::vector<std::byte>& kv);
-  // False: some of them are not there any more.
+  // A snapshot's blocks, some of them copied.
+  struct KvCopy {
+    // Now they are `found`, of which those that were copied stay so.
+    void Keep(std::vector<KvCache::Located> found, size_t block_bytes);
+
+    std::vector<KvCache::Located> blocks;
+    std::vector<bool> copied;
+    std::vector<std::byte> bytes;  // of all blocks, one after another
+  };
+  // Those that are not copied yet. False: one is not there any more.
   absl::StatusOr<bool> CopyInPieces(const SessionSnapshot& snapshot,
-                                    absl::Span<const KvCache::Located> blocks,
-                                    absl::Span<std::byte> kv);
-  absl::StatusOr<bool> CopyBlocks(const SessionSnapshot& snapshot,
-                                  absl::Span<const KvCache::Located> blocks,
-                                  absl::Span<std::byte> kv)
+                                    KvCopy& copy);
+  absl::StatusOr<bool> CopyBlocks(const SessionSnapshot& snapshot, KvCopy& copy,
+                                  size_t begin, size_t end)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int64_t RestoreKv(const RestoredSession& from, Session& session)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

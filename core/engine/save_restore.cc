@@ -72,50 +72,76 @@ std::vector<KvCache::Located> ModelRunner::FindKv(uint64_t salt,
   return kv_->Locate(match);
 }
 
+// Under the same key is the same content.
+void ModelRunner::KvCopy::Keep(std::vector<KvCache::Located> found,
+                               size_t block_bytes) {
+  std::vector<std::byte> kept(found.size() * block_bytes);
+  std::vector<bool> there(found.size());
+  size_t old = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const auto place = [](const KvCache::Located& block) {
+      return std::pair(block.group, block.index);
+    };
+    while (old < blocks.size() && place(blocks[old]) < place(found[i])) ++old;
+    if (old == blocks.size()) break;
+    if (!copied[old] || place(blocks[old]) != place(found[i]) ||
+        blocks[old].key != found[i].key)
+      continue;
+    std::memcpy(kept.data() + i * block_bytes, bytes.data() + old * block_bytes,
+                block_bytes);
+    there[i] = true;
+  }
+  blocks = std::move(found);
+  copied = std::move(there);
+  bytes = std::move(kept);
+}
+
 // A copy, so that neither encoding nor a disk keeps a step waiting, and in
 // pieces, so that copying does not: a long session's KV takes seconds. Nothing
 // is held meanwhile, which would keep memory from requests and would have to be
 // in a recording: where blocks went, what is left is looked for anew.
 absl::Status ModelRunner::CopyKv(uint64_t salt, SessionSnapshot& snapshot,
                                  std::vector<std::byte>& kv) {
-  constexpr int kAttempts = 4;
+  constexpr int kAttempts = 16;  // that leave what others evict meanwhile
   const size_t bytes = snapshot.kv.block_bytes;
-  std::vector<KvCache::Located> blocks;
-  for (int attempt = 1; attempt < kAttempts; ++attempt) {
+  KvCopy copy;
+  for (int attempt = 0;; ++attempt) {
+    std::vector<KvCache::Located> found;
     {
       MutexLock lock(&mu_);
       if (closed_) return absl::UnavailableError("the engine was released");
-      blocks = FindKv(salt, snapshot);
+      found = FindKv(salt, snapshot);
+      if (attempt == kAttempts) {
+        copy.Keep(std::move(found), bytes);
+        INLAY_RETURN_IF_ERROR(
+            CopyBlocks(snapshot, copy, 0, copy.blocks.size()).status());
+        break;
+      }
     }
     // The system clears pages when they are touched first: not under the mutex.
-    kv.resize(blocks.size() * bytes);
-    INLAY_ASSIGN_OR_RETURN(const bool copied,
-                           CopyInPieces(snapshot, blocks, absl::MakeSpan(kv)));
-    if (copied) return absl::OkStatus();
+    copy.Keep(std::move(found), bytes);
+    INLAY_ASSIGN_OR_RETURN(const bool copied, CopyInPieces(snapshot, copy));
+    if (copied) break;
   }
-  MutexLock lock(&mu_);
-  if (closed_) return absl::UnavailableError("the engine was released");
-  blocks = FindKv(salt, snapshot);
-  kv.resize(blocks.size() * bytes);
-  return CopyBlocks(snapshot, blocks, absl::MakeSpan(kv)).status();
+  kv = std::move(copy.bytes);
+  return absl::OkStatus();
 }
 
-absl::StatusOr<bool> ModelRunner::CopyInPieces(
-    const SessionSnapshot& snapshot, absl::Span<const KvCache::Located> blocks,
-    absl::Span<std::byte> kv) {
+absl::StatusOr<bool> ModelRunner::CopyInPieces(const SessionSnapshot& snapshot,
+                                               KvCopy& copy) {
   // Some 100 us; then whoever waits for the mutex has time to wake up and take
   // it, which who lets it go only to take it again would never give.
   constexpr size_t kPieceBytes = size_t{1} << 20;
   constexpr std::chrono::microseconds kPause(50);
-  const size_t bytes = snapshot.kv.block_bytes;
-  const size_t piece = std::max<size_t>(kPieceBytes / bytes, 1);
-  for (size_t at = 0; at < blocks.size(); at += piece) {
+  const size_t piece =
+      std::max<size_t>(kPieceBytes / snapshot.kv.block_bytes, 1);
+  for (size_t at = 0; at < copy.blocks.size(); at += piece) {
+    const size_t end = std::min(at + piece, copy.blocks.size());
     {
       MutexLock lock(&mu_);
       if (closed_) return absl::UnavailableError("the engine was released");
       INLAY_ASSIGN_OR_RETURN(const bool copied,
-                             CopyBlocks(snapshot, blocks.subspan(at, piece),
-                                        kv.subspan(at * bytes)));
+                             CopyBlocks(snapshot, copy, at, end));
       if (!copied) return false;
     }
     std::this_thread::sleep_for(kPause);
@@ -123,16 +149,20 @@ absl::StatusOr<bool> ModelRunner::CopyInPieces(
   return true;
 }
 
-absl::StatusOr<bool> ModelRunner::CopyBlocks(
-    const SessionSnapshot& snapshot, absl::Span<const KvCache::Located> blocks,
-    absl::Span<std::byte> kv) {
+absl::StatusOr<bool> ModelRunner::CopyBlocks(const SessionSnapshot& snapshot,
+                                             KvCopy& copy, size_t begin,
+                                             size_t end) {
   const auto tokens =
       absl::MakeConstSpan(snapshot.log).first(snapshot.num_kv_tokens);
-  std::byte* out = kv.data();
-  for (const KvCache::Located& block : blocks) {
+  const size_t bytes = snapshot.kv.block_bytes;
+  for (size_t i = begin; i < end; ++i) {
+    if (copy.copied[i]) continue;
+    const KvCache::Located& block = copy.blocks[i];
     if (!kv_->IsThere(block, tokens)) return false;
     INLAY_ASSIGN_OR_RETURN(const auto from, kv_->HostBlock(block.id));
-    out = std::copy(from.begin(), from.end(), out);
+    std::copy(from.begin(), from.end(),
+              copy.bytes.begin() + static_cast<std::ptrdiff_t>(i * bytes));
+    copy.copied[i] = true;
   }
   return true;
 }

@@ -64,6 +64,7 @@ inline constexpr std::string_view kOpNames[] = {
     "rope",
     "rope_kv",
     "rounding",
+    "selective_scan",
     "short_conv",
     "sparse_gate",
     "state_gates",

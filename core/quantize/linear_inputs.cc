@@ -173,7 +173,10 @@ std::vector<LinearInput> InputsOf(const LayerSpec& layer) {
     const NormSpec& norm = shares ? layer.pre_norm : block.pre_norm;
     const size_t first = shares ? 0 : inputs.size();
     if (first == inputs.size()) inputs.emplace_back();
-    if (norm.kind != NormKind::kNone) inputs[first].norm = &norm;
+    // Laurel reads what is normed too, and adds it to its sum.
+    if (norm.kind != NormKind::kNone && !block.laurel.has_value()) {
+      inputs[first].norm = &norm;
+    }
     if (const auto* attention = std::get_if<AttentionSpec>(&block.part)) {
       AddReaders(attention->qkv, &inputs[first]);
       inputs.push_back(ReadAfterAttention(*attention));

@@ -178,13 +178,13 @@ DType Fitting(DType wanted, int64_t row) {
 }
 
 // Readers want vectors, learned positions, what routes to experts and the taps
-// of convolutions as they are, llama.cpp's and ours. Biases of experts have a
-// row for each.
+// of convolutions as they are, llama.cpp's and ours; llama.cpp leaves Gemma 3n's
+// streams and augmented residuals, too. Biases of experts have a row for each.
 bool StaysWide(std::string_view gguf) {
   if (!gguf.ends_with(".weight") || gguf.ends_with("_norm.weight")) return true;
   for (const std::string_view part :
        {"position_embd.", ".ffn_gate_inp.", ".ssm_conv1d", ".shortconv.conv.",
-        ".indexer.proj.", "per_layer_model_proj."}) {
+        ".indexer.proj.", "per_layer_model_proj.", "altup_", ".laurel_"}) {
     if (gguf.find(part) != gguf.npos) return true;
   }
   return false;

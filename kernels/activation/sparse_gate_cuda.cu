@@ -1,6 +1,7 @@
 // sparse_gate on CUDA: a block a row, which is read three times, from the
 // caches but for the first. Sums in float32, in an order that depends on the
-// width alone; results rounded once. Aims at the memory's bandwidth.
+// width and on how rows lie; results rounded once. Aims at the memory's
+// bandwidth.
 #include "kernels/activation/sparse_gate.h"
 #include "kernels/cuda_row.cuh"
 

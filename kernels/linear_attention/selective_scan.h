@@ -3,12 +3,13 @@
 // [state_size]; for each token t of a sequence, and each channel,
 //
 //   step = softplus(step_t)
-//   s    = exp(step rates) s + step x_t b_t       (rates: A, a vector a
-//   channel) y_t  = (sum of s c_t + skip x_t) silu(z_t)
+//   s    = exp(step rates) s + step x_t b_t
+//   y_t  = (sum of s c_t + skip x_t) silu(z_t)
 //
-// b and c are all channels' own, steps a channel's: so heads of one channel
-// with decays of channels, whose gates would be [tokens, channels, state_size]
-// were they made apart (linear_attention.h).
+// where rates (the paper's A) are a vector a channel. b and c are all channels'
+// own, steps a channel's: so heads of one channel with decays of channels,
+// whose gates would be [tokens, channels, state_size] were they made apart
+// (linear_attention.h).
 #ifndef INLAY_KERNELS_LINEAR_ATTENTION_SELECTIVE_SCAN_H_
 #define INLAY_KERNELS_LINEAR_ATTENTION_SELECTIVE_SCAN_H_
 
@@ -40,7 +41,8 @@ struct SelectiveScanParams {
   TensorView b;                  // [tokens, state_size]
   TensorView c;                  // [tokens, state_size]
   TensorView z;                  // of x's shape
-  const float* rates = nullptr;  // [state_size][channels], none above 0
+  const float* rates = nullptr;  // [state_size][channels], none above 0;
+                                 // 16-byte aligned
   const float* skip = nullptr;   // [channels]
   StateParams state;             // 64-byte aligned
   TensorView y;  // of x's shape; may be x or z itself; CUDA rows leave rows of

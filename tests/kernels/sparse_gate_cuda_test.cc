@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <random>
 
 #include "tests/kernels/sparse_gate_test.h"
@@ -53,6 +55,23 @@ TEST(SparseGateCudaTest, MatchesFloat64) {
       }
     }
   }
+}
+
+TEST(SparseGateCudaTest, NanStays) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  const SparseGateDesc desc{101, DType::kF32};
+  TestMatrix x(DType::kF32, 2, 101);
+  std::mt19937 rng(10);
+  x.Randomize(rng);
+  x.Set(1, 3, std::numeric_limits<float>::quiet_NaN());
+  ForEachCudaRow(SparseGateTable(), desc, cuda, [&](const SparseGateRow& row) {
+    CudaTestMatrix y(x);
+    ASSERT_TRUE(row.run(desc, {y.view(), 1.0f}, *cuda.stream).ok());
+    const TestMatrix got = y.Download();
+    EXPECT_TRUE(std::isnan(got(1, 3)));
+    for (int64_t c = 0; c < 101; ++c) EXPECT_FALSE(std::isnan(got(0, c)));
+  });
 }
 
 }  // namespace

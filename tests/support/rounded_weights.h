@@ -1,4 +1,5 @@
-// Quantised weights as gemm/quantised/product_wide_sm90.cuh multiplies them.
+// Quantised weights as gemm/quantised/product_wide_sm90.cuh multiplies them,
+// and as kernels do that have one order of sums (rounded_codes.cuh there).
 #ifndef INLAY_TESTS_SUPPORT_ROUNDED_WEIGHTS_H_
 #define INLAY_TESTS_SUPPORT_ROUNDED_WEIGHTS_H_
 
@@ -21,10 +22,21 @@ inline double RoundTo(DType dtype, double value) {
   return std::ldexp(std::nearbyint(std::ldexp(value, -step)), step);
 }
 
+// What codes of bf16 kernels with one order are less by as they lie: minima
+// take it up.
+inline double MiddleOf(const QuantForm& form) {
+  return form.codes == QuantCodes::kLinear4   ? 8.0
+         : form.codes == QuantCodes::kLinear6 ? 32.0
+                                              : 0.0;
+}
+
 // A row of weights as the kernel multiplies them.
 inline void RoundedRow(const QuantMatrix& matrix, const std::byte* packed,
-                       int64_t row, DType type, double* values) {
+                       int64_t row, DType type, double* values,
+                       bool one_order = false) {
   const QuantForm& form = matrix.form;
+  const double middle =
+      one_order && form.has_min && type == DType::kBF16 ? MiddleOf(form) : 0.0;
   const auto* tile = reinterpret_cast<const uint8_t*>(packed) +
                      row / kQuantRows * QuantTileBytes(form, matrix.k);
   const auto r = static_cast<int>(row % kQuantRows);
@@ -40,11 +52,13 @@ inline void RoundedRow(const QuantMatrix& matrix, const std::byte* packed,
         QuantLevel(form, QuantCode(form.codes, unit, r, column));
     const double scale =
         RoundTo(type, smaller * double{quant_blocks::Half(at)});
-    const double min =
+    // The kernel's is a float first.
+    const auto least = static_cast<float>(
         form.has_min
-            ? RoundTo(type, smaller * double{quant_blocks::Half(at + 4)})
-            : 0.0;
-    values[c] = factor * RoundTo(type, level * scale + min);
+            ? smaller * double{quant_blocks::Half(at + 4)} - middle * scale
+            : 0.0);
+    const double min = RoundTo(type, least);
+    values[c] = factor * RoundTo(type, (level + middle) * scale + min);
   }
 }
 

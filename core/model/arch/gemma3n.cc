@@ -27,8 +27,10 @@ constexpr int kGemma3nPattern = 5;
 constexpr int kGemma3nSparseLayers = 10;
 constexpr double kGemma3nSparsity = 0.95;
 constexpr float kMagnitudeEpsilon = 1e-5f;
-// Of activation_sparsity_pattern; more would leave no gate at all.
+// Of activation_sparsity_pattern: more would leave no gate at all, and less
+// that is not 0 has no quantile that a float could say.
 constexpr double kMostSparsity = 0.999999;
+constexpr double kLeastSparsity = 1e-12;
 
 struct Gemma3nConfig {
   DecoderConfig decoder;
@@ -116,6 +118,11 @@ absl::Status ReadGemma3nMlps(const Json& json, Gemma3nConfig* config) {
       INLAY_ASSIGN_OR_RETURN(
           part, JsonNumber(MemberOf(*sparsity, kSparsity, i), kSparsity, 0.0,
                            0.0, kMostSparsity));
+      if (part > 0.0 && part < kLeastSparsity) {
+        return absl::InvalidArgumentError(FormattedString(
+            "config.json: %s of layer %d is %g; it must be 0 or from %g to %g",
+            kSparsity, i, part, kLeastSparsity, kMostSparsity));
+      }
     }
     config->widths.push_back(width);
     config->sparsity.push_back(part);

@@ -11,10 +11,10 @@
 // and those of their ups, a pair one of each.
 //
 // Arithmetic: product_unit_sm90.cuh, of 4-bit integers with minima for up to
-// 16 rows product_nibbles_sm90.cuh, of 32 rows and where all numbers of rows
-// have one order product_rounded_sm90.cuh, times the rows' factors. Slices of K
-// are added in ascending order, then bias and residual. What a row gives does
-// not depend on the rows beside it, for one plan.
+// 16 rows product_nibbles_sm90.cuh, where all numbers of rows have one order
+// product_rounded_sm90.cuh, times the rows' factors. Slices of K are added in
+// ascending order, then bias and residual. What a row gives does not depend on
+// the rows beside it, for one plan.
 //
 // Shared memory: barriers, the ring, partial sums [pairs of tiles that this
 // block finishes][slices][2][x tiles of 8 rows][lane][4].
@@ -51,11 +51,18 @@ struct StreamedBarriers {
 static_assert(StreamedBarriers::kEmpty + 8 * kMostStreamedPlaces <=
               kStreamedHead);
 
+// Whether weights are rounded to x's type: with 32 rows of x there are no
+// registers for sums of groups besides those of all.
+template <int kTiles>
+inline constexpr bool kStreamedScaled = kTiles > 2;
+
 // What a warp's sums are to be multiplied by.
-template <class Form, typename T, bool kRounds>
-inline constexpr float kStreamedFactor = kRounds            ? kRoundedFactor<T>
-                                         : kIsNibbles<Form> ? kNibbleFactor<T>
-                                                            : 1.0f;
+template <class Form, typename T, int kTiles, bool kRounds>
+inline constexpr float kStreamedFactor =
+    kRounds                   ? kRoundedFactor<T>
+    : kStreamedScaled<kTiles> ? kOperandFactor<T>
+    : kIsNibbles<Form>        ? kNibbleFactor<T>
+                              : 1.0f;
 
 // A job's tiles, or gates with their ups.
 struct StreamedJob {
@@ -175,7 +182,8 @@ __device__ void FeedStreamed(const StreamedShape& shape,
   }
 }
 
-// A warp's share of a job's K. kRounds: weights are rounded to x's type.
+// A warp's share of a job's K. kRounds: weights are rounded to x's type as all
+// numbers of rows have them.
 template <class Form, typename T, int kTiles, bool kRounds>
 class StreamedConsumer {
  public:
@@ -212,6 +220,8 @@ class StreamedConsumer {
         for (int i = 0; i < shape_.place_units; ++i) {
           if constexpr (kRounds) {
             MultiplyRoundedUnit<Form, T, kTiles>(w, x_, levels_, sums);
+          } else if constexpr (kStreamedScaled<kTiles>) {
+            MultiplyScaledUnit<Form, T, kTiles>(w, x_, levels_, sums);
           } else if constexpr (kIsNibbles<Form>) {
             MultiplyNibbleUnit<Form, T, kTiles>(w, x_, sums);
           } else {
@@ -455,7 +465,7 @@ __global__ void __launch_bounds__(32 * (kMostStreamedWarps + 2), 1)
       const int tile = job.Tile(min(consumer.pair(), job.pairs() - 1), r);
       const auto* head =
           reinterpret_cast<const float*>(w + int64_t{tile} * shape.tile_bytes);
-      constexpr float kFactor = kStreamedFactor<Form, T, kRounds>;
+      constexpr float kFactor = kStreamedFactor<Form, T, kTiles, kRounds>;
       factors[r][0] = head[lane / 4] * kFactor;
       factors[r][1] = head[lane / 4 + 8] * kFactor;
     }
@@ -527,17 +537,16 @@ absl::Status LaunchStreamedTyped(const GemmParams& params,
     return LaunchStreamedTiles<Form, T, kTiles, kRounds>(params, maps, form,
                                                          shape, stream);
   };
-  // With 32 rows of x there are no registers for sums of groups besides those
-  // of all.
-  if (x_tiles > 2) return launch.template operator()<4, true>();
   if constexpr (!(Form::kHasMin && Form::kGroup == 16)) {
     if (shape.rounds_weights) {
-      return x_tiles == 2 ? launch.template operator()<2, true>()
-                          : launch.template operator()<1, true>();
+      return x_tiles > 2    ? launch.template operator()<4, true>()
+             : x_tiles == 2 ? launch.template operator()<2, true>()
+                            : launch.template operator()<1, true>();
     }
   }
-  return x_tiles == 2 ? launch.template operator()<2, false>()
-                      : launch.template operator()<1, false>();
+  return x_tiles > 2    ? launch.template operator()<4, false>()
+         : x_tiles == 2 ? launch.template operator()<2, false>()
+                        : launch.template operator()<1, false>();
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "kernels/gemm/gemv_sm90.cuh"
 #include "kernels/gemm/quantised/decode.cuh"
 #include "kernels/gemm/quantised/form_type.h"
+#include "kernels/gemm/quantised/operand_scales.cuh"
 
 namespace inlay {
 namespace {
@@ -132,6 +133,62 @@ __device__ void MultiplyQuantUnit(const uint8_t* const (&units)[2], const X& x,
     }
   }
   MultiplyQuantUnitBy<Form, Decoder, T>(units, x, levels, sums);
+}
+
+template <class Form, class Decoder, typename T, int kTiles, class X>
+__device__ void MultiplyScaledUnitBy(const uint8_t* const (&units)[2],
+                                     const X& x, const LevelBytes& levels,
+                                     QuantSums<kTiles>& sums) {
+  constexpr int kProducts = Form::kGroup / 16;      // of a group
+  constexpr int kRowBytes = Form::kHasMin ? 8 : 4;  // of two rows' scales
+  const int lane = threadIdx.x % 32;
+  OperandScales<T, Form::kHasMin> scales[2];
+#pragma unroll
+  for (int piece = 0; piece < 2; ++piece) {
+    Decoder decoders[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) decoders[r].Load(units[r], lane, piece, levels);
+    uint32_t b[kTiles][4];
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      const int product = piece * 4 + q;
+      if (q % 2 == 0) {
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) LoadMatrices(x.At(t, product), b[t]);
+      }
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        if (product % kProducts == 0) {
+          scales[r].Load(units[r] + QuantCodeBytes(Form::kCodes) +
+                         (product / kProducts * 8 + lane / 4) * kRowBytes);
+        }
+        uint32_t a[4];
+        decoders[r].Operand(q, a);
+        scales[r].Apply(a);
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          MultiplyTile<T>(sums.v[r][t], a, b[t][q % 2 * 2],
+                          b[t][q % 2 * 2 + 1]);
+        }
+      }
+    }
+  }
+}
+
+// The same of weights that are scaled, and rounded to T, first. Sums: without
+// kOperandFactor.
+template <class Form, typename T, int kTiles, class X>
+__device__ void MultiplyScaledUnit(const uint8_t* const (&units)[2], const X& x,
+                                   const LevelBytes& levels,
+                                   QuantSums<kTiles>& sums) {
+  if constexpr (Form::kCodes == QuantCodes::kTable4) {
+    if (levels.e2m1) {
+      MultiplyScaledUnitBy<Form, E2M1Decoder<T>, T>(units, x, levels, sums);
+      return;
+    }
+  }
+  MultiplyScaledUnitBy<Form, QuantDecoder<Form::kCodes, T>, T>(units, x, levels,
+                                                               sums);
 }
 
 }  // namespace

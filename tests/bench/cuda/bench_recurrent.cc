@@ -323,8 +323,13 @@ void BenchRecurrent(Bench& bench) {
   std::printf("recurrent    sequences x tokens\n");
   Section section(bench);
   for (const Shape& shape : Shapes()) section.Run(shape);
-  for (const auto& [sequences, tokens] :
-       {std::pair{int64_t{1}, int64_t{1}}, {64, 1}, {1, 2048}, {4, 2048}}) {
+  for (const auto& [sequences, tokens] : {std::pair{int64_t{1}, int64_t{1}},
+                                          {8, 1},
+                                          {64, 1},
+                                          {1, 512},
+                                          {1, 2048},
+                                          {4, 2048},
+                                          {1, 8192}}) {
     section.Scan(sequences, tokens);
   }
 }

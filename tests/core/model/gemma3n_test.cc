@@ -39,7 +39,7 @@ TEST_F(Gemma3nTest, StreamsAreManyAndSharedKeysKeptOnce) {
   EXPECT_EQ(info.kv_layers[1].window, 0);
   // A row of the table a token, which has fewer than there are tokens.
   EXPECT_EQ(info.weight_bytes_per_token,
-            info.weight_bytes - uint64_t{88} * 3 * 8 * 2);
+            info.weight_bytes - uint64_t{120} * 3 * 8 * 2);
 }
 
 TEST_F(Gemma3nTest, BadValues) {
@@ -58,6 +58,8 @@ TEST_F(Gemma3nTest, BadValues) {
       {{{"activation_sparsity_pattern", 0.5}}, "activation_sparsity_pattern"},
       {{{"activation_sparsity_pattern", {0.5}}}, "activation_sparsity_pattern"},
       {{{"activation_sparsity_pattern", {0.5, 1.0, 0.0}}},
+       "activation_sparsity_pattern"},
+      {{{"activation_sparsity_pattern", {0.5, 1e-13, 0.0}}},
        "activation_sparsity_pattern"},
       {{{"activation_sparsity_pattern", {0.5, -0.1, 0.0}}},
        "activation_sparsity_pattern"},
@@ -78,7 +80,6 @@ TEST_F(Gemma3nTest, BadValues) {
       {{{"vocab_size_per_layer_input", 0}}, "vocab_size_per_layer_input"},
       {{{"num_kv_shared_layers", 3}}, "num_kv_shared_layers"},
       {{{"num_kv_shared_layers", -1}}, "num_kv_shared_layers"},
-      {{{"num_kv_shared_layers", nullptr}}, "num_kv_shared_layers"},
       {{{"num_kv_shared_layers", 2}}, "num_kv_shared_layers"},
       {{{"final_logit_softcapping", 0.0}}, "final_logit_softcapping"},
   };

@@ -4,6 +4,9 @@
 
 #include <cmath>
 
+#include "core/model/decoder_spec.h"
+#include "core/quantize/linear_inputs.h"
+
 namespace inlay {
 namespace {
 
@@ -45,6 +48,22 @@ TEST(SmoothQuantTest, WhatIsNeverThereStays) {
   for (const float scale : SmoothScales(nothing, nothing, 0.5f)) {
     EXPECT_EQ(scale, 1.0f);
   }
+}
+
+// Laurel reads what is normed and adds it to its sum: a norm that is divided
+// by what matrices are multiplied by would change that.
+TEST(SmoothQuantTest, NormsThatLaurelReadsAreNoneOfTheirs) {
+  AttentionSpec attention;
+  attention.num_heads = attention.num_kv_heads = 1;
+  attention.head_dim = 8;
+  attention.qkv = {{"q", 8, 8}, {"k", 8, 8}, {"v", 8, 8}};
+  attention.output = {"o", 8, 8};
+  LayerSpec layer;
+  layer.blocks.push_back(
+      {.pre_norm = {NormKind::kRms, "norm", 1e-6}, .part = attention});
+  ASSERT_NE(InputsOf(layer).at(0).norm, nullptr);
+  layer.blocks[0].laurel = LaurelSpec{};
+  EXPECT_EQ(InputsOf(layer).at(0).norm, nullptr);
 }
 
 }  // namespace

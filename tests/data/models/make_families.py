@@ -138,7 +138,7 @@ FAMILIES = {
                                          time_step_rank=8), None, dict(expand=16, intermediate_size=64)),
     'jamba': ('Jamba', dict(DERIVED, vocab_size=128, intermediate_size=16, num_experts=4, num_experts_per_tok=2, attn_layer_period=2, attn_layer_offset=1,
                             mamba_d_state=16, tie_word_embeddings=True), None, dict(mamba_inner_layernorms=True, sliding_window=None, num_logits_to_keep=1)),
-    'gemma3n_text': ('Gemma3n', dict(DERIVED, hidden_size=32, head_dim=16, num_hidden_layers=3, intermediate_size=[32, 32, 32], vocab_size=96, vocab_size_per_layer_input=88,
+    'gemma3n_text': ('Gemma3n', dict(DERIVED, hidden_size=32, head_dim=16, num_hidden_layers=3, intermediate_size=[32, 32, 32], vocab_size=128, vocab_size_per_layer_input=120,
                                      hidden_size_per_layer_input=8, laurel_rank=8, altup_num_inputs=3, activation_sparsity_pattern=[0.8, 0.0, 0.5],
                                      sliding_window=32, layer_types=['sliding_attention', 'full_attention', 'sliding_attention'], num_kv_shared_layers=1, tie_word_embeddings=True),
                      None, dict(rope_parameters=None, rope_theta=1000000.0, rope_local_base_freq=10000.0, rope_scaling=None)),
