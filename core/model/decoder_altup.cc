@@ -17,13 +17,17 @@ absl::Status Decoder::EmbedAltUp(const DeviceBatch& batch,
 
 absl::Status Decoder::ForwardLaurel(const DecoderBlock& block, const Step& step,
                                     const Workspace& space) const {
-  INLAY_RETURN_IF_ERROR(InputOf(block.pre_norm, space).Normalise(step.stream));
-  const BlockInput n = {Norm::None(), space.branch, space.branch};
+  // In float32 where the part's output will be, if the part reads fewer bits.
+  const TensorView& n = block.laurel.narrows() ? space.output : space.branch;
+  INLAY_RETURN_IF_ERROR(block.pre_norm.Forward(space.hidden, n, step.stream));
+  INLAY_RETURN_IF_ERROR(
+      block.laurel.AddTo(space.hidden, n, space.branch, space.output, step));
+  const BlockInput narrow = {Norm::None(), space.branch, space.branch};
   INLAY_RETURN_IF_ERROR(AddPart(
       block, step, space, [&](const TensorView& residual, const TensorView& y) {
-        return block.part->Forward(step, n, residual, y);
+        return block.part->Forward(step, narrow, residual, y);
       }));
-  return block.laurel.AddTo(space.hidden, space.branch, space.output, step);
+  return block.laurel.Scale(space.hidden, step.stream);
 }
 
 absl::Status Decoder::ForwardAltUp(const DecoderLayer& layer, const Step& step,

@@ -151,9 +151,12 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
                                                  ModelBuild& build) {
   DecoderBlock block;
   if (shared == nullptr) {
+    // Laurel adds what it gives, so that wants all of it.
+    const DType output =
+        block_spec.laurel.has_value() ? DType::kF32 : build.activation;
     INLAY_ASSIGN_OR_RETURN(block.pre_norm,
                            Norm::Create(block_spec.pre_norm, spec.hidden_size,
-                                        DType::kF32, build.activation, build));
+                                        DType::kF32, output, build));
   }
   INLAY_ASSIGN_OR_RETURN(block.post_norm,
                          Norm::Create(block_spec.post_norm, spec.hidden_size,

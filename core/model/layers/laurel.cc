@@ -20,9 +20,8 @@ absl::StatusOr<Laurel> Laurel::Create(const LaurelSpec& spec,
   INLAY_ASSIGN_OR_RETURN(
       laurel.norm_,
       Norm::Create(spec.norm, width, DType::kF32, DType::kF32, build));
-  INLAY_ASSIGN_OR_RETURN(
-      laurel.widen_,
-      Norm::Create({}, width, build.activation, DType::kF32, build));
+  INLAY_ASSIGN_OR_RETURN(laurel.narrow_, Norm::Create({}, width, DType::kF32,
+                                                      build.activation, build));
   ElementwiseDesc add;
   add.width = width;
   INLAY_ASSIGN_OR_RETURN(
@@ -50,29 +49,32 @@ size_t Laurel::KernelBytes(int64_t tokens) const {
 }
 
 absl::Status Laurel::AddTo(const TensorView& hidden, const TensorView& n,
-                           const TensorView& branch, const Step& step) const {
+                           const TensorView& narrow, const TensorView& room,
+                           const Step& step) const {
   Arena arena(step.scratch);
   const TensorView low =
       arena.TakeMatrix(n.rows(), left_.outputs(), activation_);
+  if (narrows()) {
+    INLAY_RETURN_IF_ERROR(narrow_.Forward(n, narrow, step.stream));
+  }
   ElementwiseParams add;
   add.y = hidden;
-  add.x = branch;
-  INLAY_RETURN_IF_ERROR(
-      left_.Forward(n, {}, low, step.kernel_workspace, step.stream));
-  INLAY_RETURN_IF_ERROR(
-      right_.Forward(low, {}, branch, step.kernel_workspace, step.stream));
-  INLAY_RETURN_IF_ERROR(norm_.Forward(branch, branch, step.stream));
+  add.x = n;
   INLAY_RETURN_IF_ERROR(add_.Run(add, step.stream));
-  if (widen_.present()) {
-    INLAY_RETURN_IF_ERROR(widen_.Forward(n, branch, step.stream));
-  } else {
-    add.x = n;
-  }
-  INLAY_RETURN_IF_ERROR(add_.Run(add, step.stream));
+  INLAY_RETURN_IF_ERROR(
+      left_.Forward(narrow, {}, low, step.kernel_workspace, step.stream));
+  INLAY_RETURN_IF_ERROR(
+      right_.Forward(low, {}, room, step.kernel_workspace, step.stream));
+  INLAY_RETURN_IF_ERROR(norm_.Forward(room, room, step.stream));
+  add.x = room;
+  return add_.Run(add, step.stream);
+}
+
+absl::Status Laurel::Scale(const TensorView& hidden, Stream& stream) const {
   ElementwiseParams scale;
   scale.y = hidden;
   scale.value = factor_;
-  return scale_.Run(scale, step.stream);
+  return scale_.Run(scale, stream);
 }
 
 }  // namespace inlay

@@ -21,16 +21,22 @@ class Laurel {
   bool present() const { return norm_.present(); }
   size_t ScratchBytes(int64_t tokens) const;
   size_t KernelBytes(int64_t tokens) const;
-  // hidden = factor * (hidden + n + norm(right(left(n)))). `n`: [tokens, width]
-  // of ModelBuild::activation; `branch`: room for as much in float32.
+  // Whether matrices read n in another type than float32.
+  bool narrows() const { return narrow_.present(); }
+  // hidden += n + norm(right(left(n))). `n`: [tokens, width] in float32;
+  // `narrow`: n in ModelBuild::activation, written if that is another type,
+  // else n itself; `room`: float32, of n's shape, n itself if it narrows.
   absl::Status AddTo(const TensorView& hidden, const TensorView& n,
-                     const TensorView& branch, const Step& step) const;
+                     const TensorView& narrow, const TensorView& room,
+                     const Step& step) const;
+  // hidden *= factor, once the part's output was added too.
+  absl::Status Scale(const TensorView& hidden, Stream& stream) const;
 
  private:
   Linear left_;
   Linear right_;
   Norm norm_;
-  Norm widen_;  // n to float32; not present where it is
+  Norm narrow_;  // n to activation_; not present where that is float32
   Op<ElementwiseDesc, ElementwiseParams> add_;
   Op<ElementwiseDesc, ElementwiseParams> scale_;
   float factor_ = 1.0f;
