@@ -262,9 +262,11 @@ class ModelRunner final : private KvOwner {
   // A snapshot's blocks, some of them copied.
   struct KvCopy {
     // Now they are `found`, of which those that were copied stay so.
-    void Keep(std::vector<KvCache::Located> found, size_t block_bytes);
+    void Keep(std::vector<KvCache::Located> found,
+              const SessionSnapshot& snapshot);
 
     std::vector<KvCache::Located> blocks;
+    std::vector<int> used;  // slots of each that are the session's
     std::vector<bool> copied;
     std::vector<std::byte> bytes;  // of all blocks, one after another
   };

@@ -33,17 +33,6 @@ absl::Status ModelRunner::Save(SessionId id, ByteSink sink) {
     salt = session->salt();
   }
   INLAY_RETURN_IF_ERROR(CopyKv(salt, snapshot, kv));
-  for (size_t g = 0; g < snapshot.num_groups(); ++g) {
-    const auto size = static_cast<uint64_t>(snapshot.group(g).block_size);
-    const uint64_t first = snapshot.group(g).first_block;
-    for (uint64_t i = first; i < snapshot.end_kv_block(g); ++i) {
-      const uint64_t ordinal = snapshot.num_kv_blocks_before(g) + i - first;
-      ClearUnused(
-          loaded_->kv_layout, g,
-          static_cast<int>(std::min(size, snapshot.num_kv_tokens - i * size)),
-          absl::MakeSpan(kv).subspan(ordinal * bytes, bytes));
-    }
-  }
   return EncodeSnapshot(
       snapshot,
       [&](size_t group,
@@ -74,24 +63,30 @@ std::vector<KvCache::Located> ModelRunner::FindKv(uint64_t salt,
 
 // Under the same key is the same content.
 void ModelRunner::KvCopy::Keep(std::vector<KvCache::Located> found,
-                               size_t block_bytes) {
+                               const SessionSnapshot& snapshot) {
+  const size_t block_bytes = snapshot.kv.block_bytes;
   std::vector<std::byte> kept(found.size() * block_bytes);
+  std::vector<int> rows(found.size());
   std::vector<bool> there(found.size());
+  const auto place = [](const KvCache::Located& block) {
+    return std::pair(block.group, block.index);
+  };
   size_t old = 0;
   for (size_t i = 0; i < found.size(); ++i) {
-    const auto place = [](const KvCache::Located& block) {
-      return std::pair(block.group, block.index);
-    };
+    const auto size = int64_t{snapshot.group(found[i].group).block_size};
+    rows[i] = static_cast<int>(std::min(
+        size,
+        static_cast<int64_t>(snapshot.num_kv_tokens) - found[i].index * size));
     while (old < blocks.size() && place(blocks[old]) < place(found[i])) ++old;
-    if (old == blocks.size()) break;
-    if (!copied[old] || place(blocks[old]) != place(found[i]) ||
-        blocks[old].key != found[i].key)
+    if (old == blocks.size() || place(blocks[old]) != place(found[i]) ||
+        !copied[old] || used[old] != rows[i] || blocks[old].key != found[i].key)
       continue;
     std::memcpy(kept.data() + i * block_bytes, bytes.data() + old * block_bytes,
                 block_bytes);
     there[i] = true;
   }
   blocks = std::move(found);
+  used = std::move(rows);
   copied = std::move(there);
   bytes = std::move(kept);
 }
@@ -103,7 +98,6 @@ void ModelRunner::KvCopy::Keep(std::vector<KvCache::Located> found,
 absl::Status ModelRunner::CopyKv(uint64_t salt, SessionSnapshot& snapshot,
                                  std::vector<std::byte>& kv) {
   constexpr int kAttempts = 16;  // that leave what others evict meanwhile
-  const size_t bytes = snapshot.kv.block_bytes;
   KvCopy copy;
   for (int attempt = 0;; ++attempt) {
     std::vector<KvCache::Located> found;
@@ -112,14 +106,14 @@ absl::Status ModelRunner::CopyKv(uint64_t salt, SessionSnapshot& snapshot,
       if (closed_) return absl::UnavailableError("the engine was released");
       found = FindKv(salt, snapshot);
       if (attempt == kAttempts) {
-        copy.Keep(std::move(found), bytes);
+        copy.Keep(std::move(found), snapshot);
         INLAY_RETURN_IF_ERROR(
             CopyBlocks(snapshot, copy, 0, copy.blocks.size()).status());
         break;
       }
     }
     // The system clears pages when they are touched first: not under the mutex.
-    copy.Keep(std::move(found), bytes);
+    copy.Keep(std::move(found), snapshot);
     INLAY_ASSIGN_OR_RETURN(const bool copied, CopyInPieces(snapshot, copy));
     if (copied) break;
   }
@@ -160,8 +154,9 @@ absl::StatusOr<bool> ModelRunner::CopyBlocks(const SessionSnapshot& snapshot,
     const KvCache::Located& block = copy.blocks[i];
     if (!kv_->IsThere(block, tokens)) return false;
     INLAY_ASSIGN_OR_RETURN(const auto from, kv_->HostBlock(block.id));
-    std::copy(from.begin(), from.end(),
-              copy.bytes.begin() + static_cast<std::ptrdiff_t>(i * bytes));
+    // Behind those rows another session may be writing.
+    CopyUsed(loaded_->kv_layout, block.group, copy.used[i], from,
+             absl::MakeSpan(copy.bytes).subspan(i * bytes, bytes));
     copy.copied[i] = true;
   }
   return true;

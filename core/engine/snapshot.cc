@@ -236,33 +236,35 @@ absl::Status EncodeSnapshot(const SessionSnapshot& snapshot,
   return sink(snapshot_format::MakeTrailer(record.size()));
 }
 
-void ClearUnused(const KvLayout& layout, size_t group, int num_used,
-                 absl::Span<std::byte> block) {
-  INLAY_DCHECK(block.size() == layout.block_bytes());
+void CopyUsed(const KvLayout& layout, size_t group, int num_used,
+              absl::Span<const std::byte> from, absl::Span<std::byte> to) {
+  INLAY_DCHECK(from.size() == layout.block_bytes() && to.size() == from.size());
   // What is between rows, and behind them, may be of another group.
-  std::byte* used_end = block.data();
-  const auto clear_to = [&](std::byte* begin, size_t bytes) {
+  std::byte* used_end = to.data();
+  const auto copy = [&](std::byte* begin, size_t bytes) {
     std::memset(used_end, 0, static_cast<size_t>(begin - used_end));
+    std::memcpy(begin, from.data() + (begin - to.data()), bytes);
     used_end = begin + bytes;
   };
   for (int layer = 0; layer < layout.num_layers(); ++layer) {
     if (layout.group_of(layer) != group) continue;
-    const KvLayerView view = layout.LayerView(layer, block.data());
+    const KvLayerView view = layout.LayerView(layer, to.data());
     const size_t bytes =
         static_cast<size_t>(num_used / layout.row_tokens(layer)) *
         KvRowBytes(view.dtype, view.head_dim);
     for (int head = 0; head < view.num_kv_heads; ++head)
-      clear_to(view.KeyRow(0, head, 0), bytes);
+      copy(view.KeyRow(0, head, 0), bytes);
     if (view.value_dim > 0) continue;  // values lie in the keys' rows
     for (int head = 0; head < view.num_kv_heads; ++head)
-      clear_to(view.ValueRow(0, head, 0), bytes);
+      copy(view.ValueRow(0, head, 0), bytes);
   }
   for (int layer = 0; layer < layout.num_states(); ++layer) {
     if (layout.state_group() != group) continue;
-    clear_to(layout.StateView(layer, block.data()).State(0),
-             layout.state_bytes(layer));
+    copy(layout.StateView(layer, to.data()).State(0),
+         layout.state_bytes(layer));
   }
-  clear_to(block.data() + block.size(), 0);
+  std::memset(used_end, 0,
+              static_cast<size_t>(to.data() + to.size() - used_end));
 }
 
 absl::Span<const std::byte> RestoredSession::KvBlock(size_t group,

@@ -93,14 +93,15 @@ uint64_t EncodedSnapshotBytes(const SessionSnapshot& snapshot);
 // `sink` end it.
 //
 // Blocks are stored whole: what in them holds no token of the session may hold
-// another's, so clear it first (ClearUnused).
+// another's, so leave it out (CopyUsed).
 absl::Status EncodeSnapshot(const SessionSnapshot& snapshot,
                             KvBlockSource blocks, ByteSink sink);
 
-// Zeroes what is no row of the first `num_used` slots in a block of `group` (of
-// layout.block_bytes() bytes).
-void ClearUnused(const KvLayout& layout, size_t group, int num_used,
-                 absl::Span<std::byte> block);
+// Copies the rows of the first `num_used` slots of a block of `group` (of
+// layout.block_bytes() bytes), reading nothing else; the rest of `to` is
+// zeroed.
+void CopyUsed(const KvLayout& layout, size_t group, int num_used,
+              absl::Span<const std::byte> from, absl::Span<std::byte> to);
 
 // Who restores.
 struct SnapshotTarget {

@@ -505,7 +505,7 @@ TEST(SnapshotTest, GroupsThatDoNotFitGiveTheLogAlone) {
 }
 
 // One group, and two of which the second has padding; every format.
-TEST(SnapshotTest, ClearsAllButTheRowsUsed) {
+TEST(SnapshotTest, CopiesTheRowsUsedAlone) {
   for (const DType dtype : {DType::kF16, DType::kI8, DType::kKvQ4}) {
     for (const int64_t window : {0, 9}) {
       const KvLayout layout({{2, 8}, {1, 17, window}, {1, 24, 0, 16}, {3, 8}},
@@ -513,8 +513,9 @@ TEST(SnapshotTest, ClearsAllButTheRowsUsed) {
       for (size_t group = 0; group < layout.num_groups(); ++group) {
         const int size = layout.groups()[group].block_size;
         for (int used = 0; used <= size; ++used) {
-          Bytes block(layout.block_bytes(), std::byte{0x77});
-          ClearUnused(layout, group, used, absl::MakeSpan(block));
+          const Bytes from(layout.block_bytes(), std::byte{0x77});
+          Bytes block(layout.block_bytes(), std::byte{0x55});
+          CopyUsed(layout, group, used, from, absl::MakeSpan(block));
           Bytes want(layout.block_bytes());
           for (int layer = 0; layer < layout.num_layers(); ++layer) {
             if (layout.group_of(layer) != group) continue;
