@@ -1,6 +1,7 @@
 #include "core/formats/gguf_arch.h"
 
 #include "core/formats/describe.h"
+#include "core/formats/gguf_gemma_names.h"
 #include "core/formats/gguf_gpt_names.h"
 #include "core/formats/gguf_names.h"
 #include "core/formats/gguf_recurrent_names.h"
