@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Logits beside transformers' of tiny random models whose config.json varies: what a key means, what is assumed where it is absent.
 
-For each family of a list (variations_dense.py, variations_mixed.py, variations_experts.py): each variation as it is, each key of the saved config.json removed,
+For each family of a list (variations_dense.py, variations_mixed.py, variations_recurrent.py, variations_experts.py): each variation as it is, each key of the saved config.json removed,
 null and, where it is true or false, turned, the rope keys as files of before transformers 5 spell them, and variations combined at
 random. Both read the same file. A line for each case that is not equal:
 
@@ -216,7 +216,7 @@ class Comparison:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("list", choices=["dense", "mixed", "experts"])
+    parser.add_argument("list", choices=["dense", "mixed", "recurrent", "experts"])
     parser.add_argument("families", nargs="*")
     parser.add_argument("--inlay", default="build/bin/inlay")
     parser.add_argument("--random", type=int, default=10, help="combinations a family")
