@@ -12,7 +12,7 @@ random. Both read the same file. A line for each case that is not equal:
 
 Not a test: transformers is no dependency of Inlay's. From the repository's root:
 
-    pip install transformers==5.24.0 torch && python3 tests/reference/compare_transformers.py dense            # or mixed, experts
+    pip install transformers==5.24.0 torch && python3 tests/reference/compare_transformers.py dense            # or mixed, recurrent, experts
     python3 tests/reference/compare_transformers.py dense llama qwen3 --random 100 --seed 7
 """
 import argparse
