@@ -18,7 +18,7 @@ TEST_F(ExpertsTest, ReadWhatTheRouterSendsThem) {
   const ModelFiles files = Open(Golden("qwen3_moe"));
   const TokenSequences sequences = Sequences(3, 37, 320);
   InputRecorder recorder;
-  Run(files, sequences, &recorder);
+  Run(files, sequences, &recorder, /*as_calibration=*/true);
   const std::string block = "model.layers.1.mlp.";
   const Rows& x = recorder.rows[block + "gate"];
   ASSERT_EQ(x.size(), 37u + 36 + 35);
