@@ -87,13 +87,14 @@ class KvCache {
   // many tokens.
   int64_t Take(uint64_t salt, absl::Span<const int32_t> tokens,
                KvSequence* sequence);
-  // Fills the empty sequence with new blocks of num_tokens tokens, in each
-  // group those from first_blocks[group] on; `read` fills them. False, with
-  // nothing changed, when there is no room or `read` says so.
-  using ReadBlock = absl::FunctionRef<bool(size_t group, int64_t index,
-                                           absl::Span<std::byte> block)>;
-  bool Fill(int64_t num_tokens, absl::Span<const int64_t> first_blocks,
-            ReadBlock read, KvSequence* sequence);
+  // Gives the empty sequence new blocks for num_tokens tokens, in each group
+  // those from first_blocks[group] on; WriteBlock() fills them. False, with
+  // nothing changed, when there is no room.
+  bool Allocate(int64_t num_tokens, absl::Span<const int64_t> first_blocks,
+                KvSequence* sequence);
+  // A block of the sequence that nobody else has becomes `bytes`.
+  absl::Status WriteBlock(const KvSequence& sequence, size_t group,
+                          int64_t index, absl::Span<const std::byte> bytes);
   // The full blocks of the sequence can be found by others from now on; what
   // its next tokens do not read goes. tokens: at least those of the table.
   void Publish(uint64_t salt, absl::Span<const int32_t> tokens,

@@ -119,8 +119,9 @@ int64_t KvCache::Take(uint64_t salt, absl::Span<const int32_t> tokens,
   return match.num_tokens;
 }
 
-bool KvCache::Fill(int64_t num_tokens, absl::Span<const int64_t> first_blocks,
-                   ReadBlock read, KvSequence* sequence) {
+bool KvCache::Allocate(int64_t num_tokens,
+                       absl::Span<const int64_t> first_blocks,
+                       KvSequence* sequence) {
   int64_t count = 0;
   for (size_t g = 0; g < groups_.size(); ++g)
     count += KvBlocksFor(num_tokens, groups_[g].block_size) - first_blocks[g];
@@ -135,19 +136,22 @@ bool KvCache::Fill(int64_t num_tokens, absl::Span<const int64_t> first_blocks,
     std::vector<int32_t> blocks(
         static_cast<size_t>(KvBlocksFor(num_tokens, groups_[g].block_size)),
         KvBlockTable::kNoBlock);
-    for (auto i = static_cast<size_t>(first_blocks[g]); i < blocks.size();
-         ++i) {
+    for (auto i = static_cast<size_t>(first_blocks[g]); i < blocks.size(); ++i)
       blocks[i] = *next++;
-      const auto bytes = storage_.BeginWrite(blocks[i]);
-      if (!bytes.ok() || !read(g, static_cast<int64_t>(i), *bytes) ||
-          !storage_.FinishWrite(blocks[i]).ok()) {
-        return false;
-      }
-    }
     sequence->tables.group(g).Share(blocks, num_tokens);
   }
   std::move(undo).Cancel();
   return true;
+}
+
+absl::Status KvCache::WriteBlock(const KvSequence& sequence, size_t group,
+                                 int64_t index,
+                                 absl::Span<const std::byte> bytes) {
+  const int32_t id =
+      sequence.tables.group(group).blocks()[static_cast<size_t>(index)];
+  INLAY_ASSIGN_OR_RETURN(const auto to, storage_.BeginWrite(id));
+  std::copy(bytes.begin(), bytes.end(), to.begin());
+  return storage_.FinishWrite(id);
 }
 
 }  // namespace inlay

@@ -193,6 +193,8 @@ absl::StatusOr<Session*> ModelRunner::FindIdleSession(SessionId id) {
         "the session is busy: a request runs in it; wait for its end or cancel "
         "it");
   }
+  if (session->restoring)
+    return absl::FailedPreconditionError("the session is being restored");
   return session;
 }
 

@@ -276,7 +276,26 @@ class ModelRunner final : private KvOwner {
   absl::StatusOr<bool> CopyBlocks(const SessionSnapshot& snapshot, KvCopy& copy,
                                   size_t begin, size_t end)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  int64_t RestoreKv(const RestoredSession& from, Session& session)
+  // A session on its way back: blocks are set aside for as much of its KV as
+  // there is room for and is not cached yet (Session::hold), and filled.
+  struct Restoring {
+    RestoredSession from;
+    SessionId session = 0;
+    struct Place {
+      size_t group = 0;
+      int64_t index = 0;
+    };
+    std::vector<Place> places;  // of those blocks
+  };
+  absl::StatusOr<Restoring> DecodeSession(
+      absl::Span<const std::byte> snapshot) const;
+  void BeginRestore(Restoring& restoring) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // False: the blocks were taken back, or cannot be written.
+  bool WriteInPieces(const Restoring& restoring);
+  bool WriteBlocks(const Restoring& restoring, size_t begin, size_t end)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // How many tokens' KV can be found then.
+  int64_t EndRestore(Session& session, bool written)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Full blocks of the session can be found by others.
   void PublishKv(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -274,6 +274,14 @@ void Code(C& c, RestoreEntry& e) {
   Fields(c, e.session, e.snapshot);
 }
 template <typename C>
+void Code(C& c, BeginRestoreEntry& e) {
+  Fields(c, e.session, e.snapshot);
+}
+template <typename C>
+void Code(C& c, EndRestoreEntry& e) {
+  Fields(c, e.session, e.written);
+}
+template <typename C>
 void Code(C& c, ResizeEntry& e) {
   Fields(c, e.now_us, e.next_id, e.bytes);
 }
@@ -357,7 +365,8 @@ constexpr std::array<std::string_view, std::variant_size_v<RecordingEntry>>
               "fork",           "rewind",        "release",    "submit",
               "cancel",         "quote",         "restore",    "resize",
               "create prefix",  "retain prefix", "pin prefix", "open prefix",
-              "release prefix", "plan",          "commit",     "end"};
+              "release prefix", "plan",          "commit",     "end",
+              "begin restore",  "end restore"};
 
 // The variant whose alternative is the one of that number.
 template <size_t... kIndices>

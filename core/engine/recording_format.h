@@ -108,6 +108,15 @@ struct RestoreEntry {
   SessionId session = 0;
   std::string snapshot;
 };
+// The same where others were served while KV was written.
+struct BeginRestoreEntry {
+  SessionId session = 0;
+  std::string snapshot;
+};
+struct EndRestoreEntry {
+  SessionId session = 0;
+  bool written = false;  // all of the KV that there was room for
+};
 struct ResizeEntry {
   int64_t now_us = 0;
   uint64_t next_id = 0;
@@ -162,7 +171,8 @@ using RecordingEntry =
                  ForkEntry, RewindEntry, ReleaseEntry, SubmitEntry, CancelEntry,
                  QuoteEntry, RestoreEntry, ResizeEntry, CreatePrefixEntry,
                  RetainPrefixEntry, PinPrefixEntry, OpenPrefixEntry,
-                 ReleasePrefixEntry, PlanEntry, CommitEntry, EndEntry>;
+                 ReleasePrefixEntry, PlanEntry, CommitEntry, EndEntry,
+                 BeginRestoreEntry, EndRestoreEntry>;
 
 // Appends the payload to `bytes`. May throw std::bad_alloc.
 void EncodeEntry(const RecordingEntry& entry, std::string* bytes);

@@ -10,6 +10,14 @@
 #include "memory/status.h"
 
 namespace inlay {
+namespace {
+
+absl::Span<const std::byte> Bytes(const std::string& bytes) {
+  return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
 absl::Status Replayer::Senseless(const std::string& what) {
   return absl::InvalidArgumentError("the recording makes no sense: " + what);
 }
@@ -135,10 +143,29 @@ absl::Status Replayer::Apply(const QuoteEntry& entry) {
 
 absl::Status Replayer::Apply(const RestoreEntry& entry) {
   INLAY_RETURN_IF_ERROR(DrawFrom(entry.session));
-  return Taken("a snapshot",
-               runner_->Restore(
-                   {reinterpret_cast<const std::byte*>(entry.snapshot.data()),
-                    entry.snapshot.size()}));
+  return Taken("a snapshot", runner_->Restore(Bytes(entry.snapshot)));
+}
+
+// What was written in pieces is there from the start: nobody reads it before
+// its end.
+absl::Status Replayer::Apply(const BeginRestoreEntry& entry) {
+  INLAY_RETURN_IF_ERROR(DrawFrom(entry.session));
+  auto restoring = runner_->DecodeSession(Bytes(entry.snapshot));
+  if (!restoring.ok()) return Taken("a snapshot", restoring.status());
+  MutexLock lock(&runner_->mu_);
+  runner_->BeginRestore(*restoring);
+  if (runner_->WriteBlocks(*restoring, 0, restoring->places.size()))
+    return absl::OkStatus();
+  return Stop(0, "a snapshot's KV cannot be written");
+}
+
+absl::Status Replayer::Apply(const EndRestoreEntry& entry) {
+  MutexLock lock(&runner_->mu_);
+  const auto found = runner_->sessions_.find(entry.session);
+  if (found == runner_->sessions_.end() || !found->second->restoring)
+    return Senseless(FormattedString("session %d", entry.session));
+  runner_->EndRestore(*found->second, entry.written);
+  return absl::OkStatus();
 }
 
 absl::Status Replayer::Apply(const ResizeEntry& entry) {

@@ -55,6 +55,8 @@ class Replayer {
   absl::Status Apply(const CancelEntry& entry);
   absl::Status Apply(const QuoteEntry& entry);
   absl::Status Apply(const RestoreEntry& entry);
+  absl::Status Apply(const BeginRestoreEntry& entry);
+  absl::Status Apply(const EndRestoreEntry& entry);
   absl::Status Apply(const ResizeEntry& entry);
   absl::Status Apply(const CreatePrefixEntry& entry);
   absl::Status Apply(const RetainPrefixEntry& entry);

@@ -39,7 +39,8 @@ struct Session {
   SessionId id;
   std::vector<int32_t> log;
   KvSequence kv;  // of log[0, kv.tables.num_tokens()) while a request runs
-  // Blocks set aside for its next request, until that begins (quote.cc).
+  // Blocks set aside for its next request, until that begins (quote.cc), or of
+  // a session being restored (save_restore.cc).
   KvSequence hold;
   RequestId active = 0;    // the running request; 0: none
   uint64_t isolation = 0;  // 0: shares KV with all that have 0 too
@@ -47,8 +48,9 @@ struct Session {
   // Its last request could pass ModelInfo::rope_threshold: its KV is rotated
   // so.
   bool is_long = false;
-  PrefixId warms = 0;     // the prefix that it computes; 0: it is the host's
-  bool released = false;  // goes when its request has ended
+  PrefixId warms = 0;      // the prefix that it computes; 0: it is the host's
+  bool released = false;   // goes when its request has ended
+  bool restoring = false;  // KV is still written to `hold`
 };
 
 struct Request {

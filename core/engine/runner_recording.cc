@@ -25,7 +25,9 @@ absl::Status ModelRunner::CheckRecordable() {
     if (prefix->pinned) return refused("a prefix is pinned; unpin it first");
   }
   if (kv_->num_held() > 0)
-    return refused("a quote has KV set aside; submit it or quote again");
+    return refused(
+        "a quote has KV set aside, or a session is being restored; submit "
+        "what was quoted, or wait");
   return absl::OkStatus();
 }
 

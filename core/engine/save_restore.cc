@@ -11,6 +11,14 @@
 #include "memory/status.h"
 
 namespace inlay {
+namespace {
+
+// Some 100 us of copying; then whoever waits for the mutex has time to wake up
+// and take it, which who lets it go only to take it again would never give.
+constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr std::chrono::microseconds kPause(50);
+
+}  // namespace
 
 absl::Status ModelRunner::Save(SessionId id, ByteSink sink) {
   SessionSnapshot snapshot;
@@ -123,10 +131,6 @@ absl::Status ModelRunner::CopyKv(uint64_t salt, SessionSnapshot& snapshot,
 
 absl::StatusOr<bool> ModelRunner::CopyInPieces(const SessionSnapshot& snapshot,
                                                KvCopy& copy) {
-  // Some 100 us; then whoever waits for the mutex has time to wake up and take
-  // it, which who lets it go only to take it again would never give.
-  constexpr size_t kPieceBytes = size_t{1} << 20;
-  constexpr std::chrono::microseconds kPause(50);
   const size_t piece =
       std::max<size_t>(kPieceBytes / snapshot.kv.block_bytes, 1);
   for (size_t at = 0; at < copy.blocks.size(); at += piece) {
@@ -162,8 +166,8 @@ absl::StatusOr<bool> ModelRunner::CopyBlocks(const SessionSnapshot& snapshot,
   return true;
 }
 
-absl::StatusOr<ModelRunner::Restored> ModelRunner::Restore(
-    absl::Span<const std::byte> data) {
+absl::StatusOr<ModelRunner::Restoring> ModelRunner::DecodeSession(
+    absl::Span<const std::byte> snapshot) const {
   SnapshotTarget target;
   target.model = loaded_->fingerprint;
   target.vocabulary = loaded_->vocabulary;
@@ -172,61 +176,132 @@ absl::StatusOr<ModelRunner::Restored> ModelRunner::Restore(
   target.kv = KvFormOf(loaded_->kv_layout);
   const auto groups = loaded_->kv_layout.groups();
   target.groups.assign(groups.begin(), groups.end());
-  INLAY_ASSIGN_OR_RETURN(RestoredSession restored,
-                         DecodeSnapshot(data, target));
-  Restored result;
-  result.num_tokens = restored.snapshot.log.size();
-  result.note = std::move(restored.kv_note);
+  Restoring restoring;
+  INLAY_ASSIGN_OR_RETURN(restoring.from, DecodeSnapshot(snapshot, target));
+  return restoring;
+}
 
-  MutexLock lock(&mu_);
-  if (closed_) return absl::UnavailableError("the engine was released");
-  const SessionId id = context_.next_id->fetch_add(1);
-  auto session = std::make_unique<Session>(id, kv_->NewSequence());
-  session->log = restored.snapshot.log;
-  session->is_long = restored.snapshot.is_long;
-  session->mark = {restored.snapshot.seed, restored.snapshot.num_draws,
-                   static_cast<int64_t>(restored.snapshot.generation_begin)};
-  if (!context_.prefix_sharing) session->isolation = id;
-  result.num_kv_tokens = static_cast<uint64_t>(RestoreKv(restored, *session));
-  if (result.note.empty() &&
-      result.num_kv_tokens < restored.snapshot.num_kv_tokens) {
-    result.note = "the KV cache has no room for all of the session's KV";
+// In pieces, as it is copied out; the session is nobody's until its end.
+absl::StatusOr<ModelRunner::Restored> ModelRunner::Restore(
+    absl::Span<const std::byte> data) {
+  INLAY_ASSIGN_OR_RETURN(Restoring restoring, DecodeSession(data));
+  const SessionSnapshot& snapshot = restoring.from.snapshot;
+  const auto bytes = [&] {
+    return std::string(reinterpret_cast<const char*>(data.data()), data.size());
+  };
+  Restored result;
+  result.num_tokens = snapshot.log.size();
+  int64_t there = 0;
+  bool at_once = false;
+  auto undo = absl::MakeCleanup([&] { ReleaseSession(restoring.session); });
+  {
+    MutexLock lock(&mu_);
+    if (closed_) return absl::UnavailableError("the engine was released");
+    BeginRestore(restoring);
+    const size_t count = restoring.places.size();
+    at_once = count * snapshot.kv.block_bytes <= kPieceBytes;
+    if (at_once) {
+      there = EndRestore(*sessions_.at(restoring.session),
+                         WriteBlocks(restoring, 0, count));
+      Record([&] { return RestoreEntry{restoring.session, bytes()}; });
+    } else {
+      Record([&] { return BeginRestoreEntry{restoring.session, bytes()}; });
+    }
   }
-  sessions_.emplace(id, std::move(session));
-  Record([&] {
-    const char* bytes = reinterpret_cast<const char*>(data.data());
-    return RestoreEntry{id, std::string(bytes, data.size())};
-  });
-  result.session = id;
+  if (!at_once) {
+    const bool written = WriteInPieces(restoring);
+    MutexLock lock(&mu_);
+    if (closed_) return absl::UnavailableError("the engine was released");
+    there = EndRestore(*sessions_.at(restoring.session), written);
+    Record([&] { return EndRestoreEntry{restoring.session, written}; });
+  }
+  result.session = restoring.session;
+  result.num_kv_tokens = static_cast<uint64_t>(there);
+  result.note = std::move(restoring.from.kv_note);
+  if (result.note.empty() && result.num_kv_tokens < snapshot.num_kv_tokens)
+    result.note = "the KV cache has no room for all of the session's KV";
+  std::move(undo).Cancel();
   return result;
 }
 
-// As many tokens as there is room for, with a window all or none; the KV then
-// lies in the cache like that of any idle session.
-int64_t ModelRunner::RestoreKv(const RestoredSession& from, Session& session) {
-  const uint64_t salt = session.salt();
-  const int64_t there = kv_->Find(salt, session.log).num_tokens;
+// For as many tokens as there is room for, with a window all or none.
+void ModelRunner::BeginRestore(Restoring& restoring) {
+  const RestoredSession& from = restoring.from;
+  restoring.session = context_.next_id->fetch_add(1);
+  auto session =
+      std::make_unique<Session>(restoring.session, kv_->NewSequence());
+  session->log = from.snapshot.log;
+  session->is_long = from.snapshot.is_long;
+  session->mark = {from.snapshot.seed, from.snapshot.num_draws,
+                   static_cast<int64_t>(from.snapshot.generation_begin)};
+  if (!context_.prefix_sharing) session->isolation = restoring.session;
+  session->restoring = true;
   auto tokens = static_cast<int64_t>(from.usable_kv_tokens);
-  if (there >= tokens) return there;
-  const KvGroups& groups = kv_->groups();
-  if (groups.size() == 1 && groups.front().window == 0) {
-    tokens = std::min(tokens, int64_t{kv_->pool().num_available()} *
-                                  groups.front().block_size);
+  if (kv_->Find(session->salt(), session->log).num_tokens < tokens) {
+    const KvGroups& groups = kv_->groups();
+    if (groups.size() == 1 && groups.front().window == 0) {
+      tokens = std::min(tokens, int64_t{kv_->pool().num_available()} *
+                                    groups.front().block_size);
+    }
+    std::vector<int64_t> first_blocks;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      first_blocks.push_back(
+          static_cast<int64_t>(from.snapshot.group(g).first_block));
+    }
+    // Without room there are no places.
+    static_cast<void>(kv_->Allocate(tokens, first_blocks, &session->hold));
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const auto blocks = session->hold.tables.group(g).blocks();
+      for (auto i = first_blocks[g]; i < static_cast<int64_t>(blocks.size());
+           ++i)
+        restoring.places.push_back({g, i});
+    }
   }
-  std::vector<int64_t> first_blocks;
-  for (size_t g = 0; g < groups.size(); ++g) {
-    first_blocks.push_back(
-        static_cast<int64_t>(from.snapshot.group(g).first_block));
+  sessions_.emplace(restoring.session, std::move(session));
+}
+
+bool ModelRunner::WriteInPieces(const Restoring& restoring) {
+  const size_t count = restoring.places.size();
+  const size_t piece =
+      std::max<size_t>(kPieceBytes / restoring.from.snapshot.kv.block_bytes, 1);
+  for (size_t at = 0; at < count; at += piece) {
+    {
+      MutexLock lock(&mu_);
+      if (closed_ || !WriteBlocks(restoring, at, std::min(at + piece, count)))
+        return false;
+    }
+    std::this_thread::sleep_for(kPause);
   }
-  const auto read = [&](size_t group, int64_t index,
-                        absl::Span<std::byte> block) {
-    const auto bytes = from.KvBlock(group, static_cast<uint64_t>(index));
-    std::copy(bytes.begin(), bytes.end(), block.begin());
-    return true;
-  };
-  if (!kv_->Fill(tokens, first_blocks, read, &session.kv)) return there;
-  RetireKv(session);
-  return kv_->Find(salt, session.log).num_tokens;
+  return true;
+}
+
+bool ModelRunner::WriteBlocks(const Restoring& restoring, size_t begin,
+                              size_t end) {
+  const KvSequence& to = sessions_.at(restoring.session)->hold;
+  // A cache that had to shrink took them back.
+  if (to.tables.num_tokens() == 0) return begin == end;
+  for (size_t i = begin; i < end; ++i) {
+    const Restoring::Place& place = restoring.places[i];
+    const auto bytes =
+        restoring.from.KvBlock(place.group, static_cast<uint64_t>(place.index));
+    if (!kv_->WriteBlock(to, place.group, place.index, bytes).ok())
+      return false;
+  }
+  return true;
+}
+
+// The KV then lies in the cache like that of any idle session.
+int64_t ModelRunner::EndRestore(Session& session, bool written) {
+  session.restoring = false;
+  const auto tokens = static_cast<size_t>(session.hold.tables.num_tokens());
+  if (written && tokens > 0) {
+    kv_->Retire(session.salt(), absl::MakeConstSpan(session.log).first(tokens),
+                &session.hold);
+  } else {
+    KvCache::Clear(&session.hold);
+  }
+  scheduler_->Retry();
+  return kv_->Find(session.salt(), session.log).num_tokens;
 }
 
 }  // namespace inlay

@@ -1,5 +1,6 @@
-// Sessions saved beside requests: in pieces, between which blocks are evicted,
-// moved and computed again.
+// Sessions saved and restored beside requests: in pieces, between which blocks
+// are evicted, moved, taken back and computed again.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -7,8 +8,10 @@
 #include <thread>
 #include <vector>
 
+#include "core/engine/recording.h"
 #include "core/engine/snapshot.h"
 #include "tests/support/engine_harness.h"
+#include "tests/support/replay_util.h"
 
 namespace inlay {
 namespace {
@@ -17,6 +20,7 @@ using ::inlay::testing::EngineHarness;
 using ::inlay::testing::PocketModel;
 using ::inlay::testing::RandomTokens;
 using ::inlay::testing::TokenRequest;
+using ::testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 
 // More KV than several pieces have (8 KiB a token), in a cache that has no room
@@ -105,6 +109,138 @@ TEST(SaveTest, BesideEvictionsAndMoves) {
   saver.join();
   EXPECT_GE(num_whole, 3);
   EXPECT_GE(num_parts, 3);
+}
+
+// One session's KV, cached by nothing.
+struct Saved {
+  Bytes bytes;
+  std::vector<int32_t> log;
+
+  explicit Saved(uint32_t seed) {
+    EngineHarness harness(PocketModel(), {}, Cache());
+    ModelRunner& runner = harness.runner();
+    const SessionId session = *runner.CreateSession();
+    harness.Run(session, TokenRequest(RandomTokens(seed, kTokens), 1));
+    bytes = *Save(runner, session);
+    log = *runner.Tokens(session);
+  }
+};
+
+using RestoreInPiecesTest = testing::ReplayTest;
+
+// A restored session has all of its KV or says why not, and what is there is
+// its own. What was recorded meanwhile replays, too.
+TEST_F(RestoreInPiecesTest, BesideEvictionsAndMoves) {
+  const Saved saved(1);
+  EngineHarness harness(PocketModel(), {}, Cache());
+  ASSERT_TRUE(harness.ok());
+  ModelRunner& runner = harness.runner();
+  const auto whole = Decode(runner, saved.bytes);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  ASSERT_TRUE(runner.StartRecording(path()).ok());
+
+  std::atomic<bool> done{false};
+  std::atomic<int> num_whole{0}, num_parts{0};
+  std::thread restorer([&] {
+    while (!done) {
+      const auto restored = runner.Restore(saved.bytes);
+      ASSERT_TRUE(restored.ok()) << restored.status();
+      EXPECT_EQ(restored->num_tokens, saved.log.size());
+      const bool all = restored->num_kv_tokens >= whole->snapshot.num_kv_tokens;
+      EXPECT_EQ(restored->note.empty(), all) << restored->note;
+      ++(all ? num_whole : num_parts);
+      const auto again = Save(runner, restored->session);
+      ASSERT_TRUE(again.ok()) << again.status();
+      const auto found = Decode(runner, *again);
+      ASSERT_TRUE(found.ok()) << found.status();
+      EXPECT_EQ(found->snapshot.log, saved.log);
+      const auto size = static_cast<uint64_t>(whole->snapshot.kv.block_size);
+      for (uint64_t i = 0; i < found->usable_kv_tokens / size; ++i)
+        ASSERT_EQ(found->KvBlock(0, i), whole->KvBlock(0, i)) << "block " << i;
+      runner.ReleaseSession(restored->session);
+    }
+  });
+  const uint64_t fixed = harness.FixedBytes();
+  for (uint32_t round = 0;
+       round < 200 && (num_whole < 3 || num_parts < 3 || round < 6); ++round) {
+    harness.RunAlone(TokenRequest(RandomTokens(7 + round, 400), 1));
+    for (const uint64_t mib : {7, 3, 8}) {
+      EXPECT_TRUE(
+          harness.engine().SetMemoryBudget(0, fixed + (mib << 20)).ok());
+      harness.RunAlone(TokenRequest({1, 2, 3}, 1));
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    }
+  }
+  done = true;
+  restorer.join();
+  EXPECT_GE(num_whole, 3);
+  EXPECT_GE(num_parts, 3);
+  EXPECT_EQ(harness.BlocksUsed(), 0u);
+  ASSERT_TRUE(runner.StopRecording().ok());
+  ASSERT_TRUE(harness.engine().SetMemoryBudget(0, 0).ok());
+  const ReplayReport report = Replay(harness);
+  EXPECT_TRUE(report.same()) << report.first_difference->what;
+}
+
+TEST_F(RestoreInPiecesTest, EndsWithTheEngine) {
+  const Saved saved(1);
+  EngineHarness harness(PocketModel(), {}, Cache());
+  ASSERT_TRUE(harness.ok());
+  ModelRunner& runner = harness.runner();
+  std::atomic<int> restored{0};
+  absl::Status last;
+  std::thread restorer([&] {
+    while (last.ok()) {
+      last = runner.Restore(saved.bytes).status();
+      ++restored;
+    }
+  });
+  while (restored == 0) std::this_thread::yield();
+  harness.engine().Close();
+  restorer.join();
+  EXPECT_TRUE(absl::IsUnavailable(last)) << last;
+}
+
+// Entries that no runner makes: an end without a beginning, of another session,
+// twice; and requests in a session that is still being restored.
+TEST_F(RestoreInPiecesTest, RecordingsThatNobodyMade) {
+  const Saved saved(1);
+  EngineHarness harness(PocketModel(), {}, Cache());
+  ASSERT_TRUE(harness.ok());
+  ModelRunner& runner = harness.runner();
+  ASSERT_TRUE(runner.StartRecording(path()).ok());
+  const auto restored = runner.Restore(saved.bytes);
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  ASSERT_TRUE(runner.StopRecording().ok());
+  runner.ReleaseSession(restored->session);
+  const std::vector<RecordingEntry> good = testing::ReadEntries(path());
+  ASSERT_EQ(good.size(), 4u);  // header, begin, end, end of all
+  ASSERT_TRUE(std::holds_alternative<BeginRestoreEntry>(good[1]));
+  const SessionId id = restored->session;
+  const auto replay = [&](std::vector<RecordingEntry> entries) {
+    testing::WriteEntries(path(), entries);
+    return harness.engine().Replay(runner, path());
+  };
+  const auto same = replay(good);
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_TRUE(same->same());
+  EXPECT_FALSE(replay({good[0], good[2]}).ok());
+  EXPECT_FALSE(replay({good[0], good[1], EndRestoreEntry{id + 1}}).ok());
+  EXPECT_FALSE(replay({good[0], good[1], good[2], good[2]}).ok());
+  for (const RecordingEntry& entry :
+       {RecordingEntry(SubmitEntry{id, id + 1, 1, TokenRequest({1}, 1)}),
+        RecordingEntry(ForkEntry{id, id + 1}),
+        RecordingEntry(RewindEntry{id, 3})}) {
+    const auto early = replay({good[0], good[1], entry});
+    ASSERT_TRUE(early.ok()) << early.status();
+    ASSERT_TRUE(early->stopped) << EntryName(entry);
+    EXPECT_THAT(early->first_difference->what, HasSubstr("being restored"));
+  }
+  auto begin = std::get<BeginRestoreEntry>(good[1]);
+  begin.snapshot.resize(40);
+  const auto cut = replay({good[0], begin});
+  EXPECT_TRUE(!cut.ok() || cut->stopped);
+  EXPECT_EQ(harness.BlocksUsed(), 0u);
 }
 
 TEST(SaveTest, EndsWithTheEngine) {
