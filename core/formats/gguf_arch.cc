@@ -13,13 +13,14 @@ namespace {
 
 using enum GgufLayout;
 
-// Mistral's files say "llama". Of rows with one name files have the first; the
-// keys tell the others (gguf_config.h). Of rows with one architecture the first
-// is what is written: text models of Qwen's multimodal ones are written as what
-// they are.
+// Files of Mistral and InternLM 3 say "llama". Of rows with one name files have
+// the first; the keys tell the others (gguf_config.h). Of rows with one
+// architecture the first is what is written: text models of Qwen's multimodal
+// ones are written as what they are.
 constexpr GgufArch kArchs[] = {
     {"llama", "LlamaForCausalLM", "llama", gguf_names::kLlama},
     {"llama", "MixtralForCausalLM", "mixtral", gguf_names::kLlama},
+    {"llama", "InternLM3ForCausalLM", "internlm3", gguf_names::kLlama},
     {"qwen2", "Qwen2ForCausalLM", "qwen2", gguf_names::kQwen},
     {"qwen3", "Qwen3ForCausalLM", "qwen3", gguf_names::kQwen},
     {"qwen2moe", "Qwen2MoeForCausalLM", "qwen2_moe", gguf_names::kQwenMoe},
@@ -42,6 +43,8 @@ constexpr GgufArch kArchs[] = {
     {"smollm3", "SmolLM3ForCausalLM", "smollm3", gguf_names::kLlama},
     {"exaone4", "Exaone4ForCausalLM", "exaone4", gguf_names::kPostNorms},
     {"cohere2", "Cohere2ForCausalLM", "cohere2", gguf_names::kCohere2},
+    {"cohere2moe", "Cohere2MoeForCausalLM", "cohere2_moe",
+     gguf_names::kCohere2},
     {"qwen3next", "Qwen3NextForCausalLM", "qwen3_next", gguf_names::kQwen3Next},
     {"qwen35", "Qwen3_5ForCausalLM", "qwen3_5_text", gguf_names::kQwen35},
     {"qwen35moe", "Qwen3_5MoeForCausalLM", "qwen3_5_moe_text",
@@ -60,10 +63,12 @@ constexpr GgufArch kArchs[] = {
      gguf_names::kDeepseek2},
     {"deepseek2", "Glm4MoeLiteForCausalLM", "glm4_moe_lite",
      gguf_names::kDeepseek2},
+    {"deepseek2", "YoutuForCausalLM", "youtu", gguf_names::kDeepseek2},
     {"deepseek32", "DeepseekV32ForCausalLM", "deepseek_v32",
      gguf_names::kDeepseek2},
     {"glm-dsa", "GlmMoeDsaForCausalLM", "glm_moe_dsa", gguf_names::kDeepseek2},
     {"glm4moe", "Glm4MoeForCausalLM", "glm4_moe", gguf_names::kGlm4Moe},
+    {"glm4moe", "SolarOpenForCausalLM", "solar_open", gguf_names::kGlm4Moe},
     {"minimax-m2", "MiniMaxM2ForCausalLM", "minimax_m2",
      gguf_names::kMiniMaxM2},
     {"llama4", "Llama4ForCausalLM", "llama4_text", gguf_names::kLlama4},
@@ -116,6 +121,9 @@ constexpr GgufArch kArchs[] = {
     {"phimoe", "PhimoeForCausalLM", "phimoe", gguf_names::kPhimoe},
     {"phimoe", "PhiMoEForCausalLM", "phimoe", gguf_names::kPhimoe},
     {"jais2", "Jais2ForCausalLM", "jais2", gguf_names::kJais2},
+    {"mimo2", "MiMoV2FlashForCausalLM", "mimo_v2_flash", gguf_names::kMimo2},
+    {"mellum", "MellumForCausalLM", "mellum", gguf_names::kQwenMoe},
+    {"hy_v3", "HYV3ForCausalLM", "hy_v3", gguf_names::kHyV3},
     {"exaone-moe", "ExaoneMoeForCausalLM", "exaone_moe",
      gguf_names::kExaoneMoe},
     {"exaone-moe", "ExaoneMoEForCausalLM", "exaone_moe",

@@ -7,15 +7,18 @@
 #include <vector>
 
 #include "core/formats/gguf_arch_keys.h"
+#include "core/formats/gguf_cohere_moe.h"
 #include "core/formats/gguf_experts.h"
 #include "core/formats/gguf_gemma.h"
 #include "core/formats/gguf_gemma3n.h"
 #include "core/formats/gguf_gpt.h"
 #include "core/formats/gguf_latent.h"
 #include "core/formats/gguf_linear.h"
+#include "core/formats/gguf_llama4.h"
 #include "core/formats/gguf_rotary.h"
 #include "core/formats/gguf_selective.h"
 #include "core/formats/gguf_sizes.h"
+#include "core/formats/gguf_windows.h"
 #include "core/formats/gguf_xielu.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
@@ -80,31 +83,6 @@ absl::Status ReadNeox(const GgufArchKeys& keys, const GgufFiles& files,
       files.FindTensor("blk.0.attn_qkv.bias") != nullptr;
   return keys.CopyNumber("attention.layer_norm_epsilon", "layer_norm_eps",
                          config);
-}
-
-// A window of 0: no chunks and rope in all layers. What the published models
-// have in common has no keys; their norms of q and k llama.cpp tells by the
-// number of experts.
-absl::Status ReadLlama4(const GgufArchKeys& keys, const GgufSizes& sizes,
-                        Json* config) {
-  constexpr int64_t kExpertsWithoutNorms = 128;
-  INLAY_ASSIGN_OR_RETURN(const auto window,
-                         keys.Int("attention.sliding_window", 0, kMaxGgufSize));
-  if (window.has_value() && *window == 0) {
-    (*config)["attention_chunk_size"] = Json();
-    (*config)["no_rope_layers"] =
-        std::vector<int>(static_cast<size_t>(sizes.layers), 1);
-  }
-  INLAY_ASSIGN_OR_RETURN(const auto experts,
-                         keys.Int("expert_count", 0, kMaxGgufSize));
-  (*config)["use_qk_norm"] = experts != kExpertsWithoutNorms;
-  constexpr char kStep[] = "interleave_moe_layer_step";
-  INLAY_ASSIGN_OR_RETURN(
-      const int64_t step,
-      keys.Required(kStep, keys.Int(kStep, 1, kMaxGgufLayers)));
-  (*config)["interleave_moe_layer_step"] = step;
-  (*config)["intermediate_size_mlp"] = sizes.inner;
-  return absl::OkStatus();
 }
 
 // Those whose norms are LayerNorms.
@@ -250,6 +228,13 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "gemma4") {
     return ReadGgufGemma4(files, keys, sizes, config);
   }
+  if (keys.arch() == "mimo2") return ReadGgufMimo(files, keys, sizes, config);
+  if (keys.arch() == "mellum") {
+    return ReadGgufMellum(files, keys, sizes, config);
+  }
+  if (keys.arch() == "cohere2moe") {
+    return ReadGgufCohereMoe(files, keys, sizes, config);
+  }
   if (keys.arch() == "jamba") return ReadGgufJamba(files, keys, sizes, config);
   if (keys.arch() == "falcon-h1") {
     return ReadGgufFalconH1(files, keys, sizes, config);
@@ -265,7 +250,7 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     INLAY_RETURN_IF_ERROR(ReadOlmo3(keys, sizes, *window, config));
   }
   if (keys.arch() == "llama4") {
-    INLAY_RETURN_IF_ERROR(ReadLlama4(keys, sizes, config));
+    INLAY_RETURN_IF_ERROR(ReadGgufLlama4(keys, sizes, config));
   }
   if (keys.arch() == "granite") {
     INLAY_RETURN_IF_ERROR(ReadGranite(keys, sizes, config));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/formats/exaone_config.h"
+#include "core/formats/gguf_cohere_moe.h"
 #include "core/formats/gguf_experts_writer.h"
 #include "core/formats/gguf_family_defaults.h"
 #include "core/formats/gguf_gemma3n.h"
@@ -14,9 +15,11 @@
 #include "core/formats/gguf_key_writer.h"
 #include "core/formats/gguf_latent_writer.h"
 #include "core/formats/gguf_linear_writer.h"
+#include "core/formats/gguf_llama4.h"
 #include "core/formats/gguf_rope_writer.h"
 #include "core/formats/gguf_selective.h"
 #include "core/formats/gguf_sizes.h"
+#include "core/formats/gguf_windows.h"
 #include "core/formats/gguf_xielu.h"
 #include "core/formats/ntk_alpha.h"
 #include "memory/formatted_string.h"
@@ -26,6 +29,20 @@ namespace inlay {
 namespace {
 
 bool IsList(const Json* value) { return value != nullptr && value->is_array(); }
+
+// A dynamic scaling begins where the context ends that a file has.
+Json WithoutDynamicRope(const Json& config) {
+  Json plain = config;
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const auto found = plain.find(key);
+    if (found == plain.end() || !found->is_object()) continue;
+    for (const char* type : {"rope_type", "type"}) {
+      const Json* name = JsonFind(*found, type);
+      if (name != nullptr && *name == "dynamic") (*found)[type] = "default";
+    }
+  }
+  return plain;
+}
 
 class ConfigWriter {
  public:
@@ -94,7 +111,7 @@ class ConfigWriter {
                      arch_.name == "phi3" || arch_.name == "gptneox" ||
                      arch_.name == "olmoe" || arch_.name == "granitemoe" ||
                      arch_.name == "command-r" || arch_.name == "jais2" ||
-                     arch_.name == "apertus" ||
+                     arch_.name == "apertus" || arch_.name == "cohere2moe" ||
                      arch_.name.starts_with("hunyuan");
     return all ? tensors_.heads.query : 0;
   }
@@ -130,7 +147,10 @@ class ConfigWriter {
     INLAY_ASSIGN_OR_RETURN(
         head_dim_,
         keys_.CopySize("head_dim", "attention.key_length", default_dim));
-    INLAY_RETURN_IF_ERROR(keys_.SetU32("attention.value_length", head_dim_));
+    INLAY_ASSIGN_OR_RETURN(
+        const int64_t value_dim,
+        arch_.name == "mimo2" ? keys_.Size("v_head_dim", 128) : head_dim_);
+    INLAY_RETURN_IF_ERROR(keys_.SetU32("attention.value_length", value_dim));
     GgufRopeShape shape{head_dim_, positions, defaults_.theta,
                         defaults_.partial};
     shape.truncates = arch_.name != "gpt-oss";
@@ -148,10 +168,12 @@ class ConfigWriter {
       INLAY_ASSIGN_OR_RETURN(shape.partial,
                              JsonNumber(config_, "rotary_pct", 0.25, 0.0, 1.0));
     }
-    INLAY_ASSIGN_OR_RETURN(const Json config,
-                           arch_.name.starts_with("hunyuan")
-                               ? WithoutNtkAlpha(config_, head_dim_)
-                               : config_);
+    INLAY_ASSIGN_OR_RETURN(
+        const Json config,
+        arch_.name.starts_with("hunyuan") ? WithoutNtkAlpha(config_, head_dim_)
+        : arch_.model_type == "internlm3" ? WithoutDynamicRope(config_)
+        : arch_.name == "mellum"          ? WithMellumRopes(config_)
+                                          : config_);
     return SetGgufRope(config, std::string(arch_.name), shape, &keys_.writer(),
                        &tensors_);
   }
@@ -166,6 +188,10 @@ class ConfigWriter {
     }
     const char* from = "intermediate_size";
     if (arch_.name == "llama4") from = "intermediate_size_mlp";
+    if (arch_.name == "cohere2moe") {
+      from =
+          keys_.AnyOf({"prefix_dense_intermediate_size", "intermediate_size"});
+    }
     const bool is_granite =
         arch_.name == "granitehybrid" || arch_.name == "granitemoe";
     if (is_granite && !HasGgufExperts(config_)) {
@@ -190,7 +216,8 @@ class ConfigWriter {
   absl::Status WriteVocabulary() {
     for (const std::string_view arch :
          {"deepseek2", "deepseek32", "glm-dsa", "kimi-linear", "lfm2",
-          "lfm2moe", "minicpm3", "falcon-h1", "exaone-moe", "mistral4"}) {
+          "lfm2moe", "minicpm3", "falcon-h1", "exaone-moe", "mistral4",
+          "cohere2moe"}) {
       if (arch_.name == arch)
         return keys_.CopyCount("vocab_size", "vocab_size");
     }
@@ -201,6 +228,7 @@ class ConfigWriter {
   // row for all heads.
   absl::Status WriteKvHeads() {
     constexpr char kHeads[] = "attention.head_count_kv";
+    if (arch_.name == "mimo2") return SetGgufMimoHeads(keys_);
     const bool is_latent = keys_.Has("kv_lora_rank");
     if (is_latent) {
       tensors_.heads.key = 1;
@@ -226,16 +254,19 @@ class ConfigWriter {
     }
     const char* from = "rms_norm_eps";
     if (arch_.name == "starcoder2") from = "norm_epsilon";
+    const bool is_mimo = arch_.name == "mimo2" && !keys_.Has(from);
+    if (is_mimo) from = "layernorm_epsilon";
     if (arch_.name == "cohere2" || arch_.name == "command-r" ||
         arch_.name == "gptneox" || arch_.name == "phi2" ||
-        arch_.name == "stablelm" || arch_.name == "jais2") {
+        arch_.name == "stablelm" || arch_.name == "jais2" ||
+        (arch_.name == "cohere2moe" && !keys_.Has("rms_norm_eps"))) {
       from = "layer_norm_eps";
     }
     const bool is_lfm2 = arch_.name.starts_with("lfm2");
     if (is_lfm2 || arch_.name == "nemotron") from = "norm_eps";
     if (arch_.name.starts_with("nemotron_h")) from = "layer_norm_epsilon";
     const bool is_rms = from == std::string_view("rms_norm_eps") || is_lfm2 ||
-                        arch_.name.starts_with("nemotron_h");
+                        is_mimo || arch_.name.starts_with("nemotron_h");
     return keys_.CopyNumber(from,
                             is_rms ? "attention.layer_norm_rms_epsilon"
                                    : "attention.layer_norm_epsilon",
@@ -282,7 +313,7 @@ class ConfigWriter {
       return SetGgufIndexer(keys_);
     }
     if (arch_.name == "gpt-oss") return WriteGptOss();
-    if (arch_.name == "llama4") return WriteLlama4();
+    if (arch_.name == "llama4") return SetGgufLlama4(keys_);
     if (arch_.name == "granite" || arch_.name == "granitehybrid" ||
         arch_.name == "granitemoe") {
       return WriteGranite();
@@ -295,6 +326,10 @@ class ConfigWriter {
       return keys_.CopyNumber("logit_scale", "logit_scale", 0.0625);
     }
     if (arch_.name == "afmoe") return WriteAfmoe();
+    if (arch_.name == "cohere2moe") return SetGgufCohereMoe(keys_);
+    if (arch_.name == "mimo2") return SetGgufMimo(keys_);
+    if (arch_.name == "mellum") return SetGgufMellum(keys_);
+    if (arch_.name == "hy_v3") return keys_.Expect("attention_bias", false);
     if (arch_.name == "phimoe") {
       INLAY_RETURN_IF_ERROR(keys_.Expect("router_jitter_noise", 0.01));
       return WriteWindow(0);
@@ -371,61 +406,6 @@ class ConfigWriter {
           "\"gpt-oss\" cannot say");
     }
     return WriteWindow(128);
-  }
-
-  // What the published models have in common has no keys.
-  absl::Status WriteLlama4() {
-    INLAY_RETURN_IF_ERROR(keys_.Expect("attention_bias", false));
-    INLAY_RETURN_IF_ERROR(keys_.Expect("attn_temperature_tuning", true));
-    INLAY_RETURN_IF_ERROR(keys_.Expect("attn_scale", 0.1));
-    INLAY_RETURN_IF_ERROR(keys_.Expect("floor_scale", 8192));
-    INLAY_RETURN_IF_ERROR(keys_.Expect("attention_chunk_size", 8192));
-    INLAY_RETURN_IF_ERROR(keys_.Expect("no_rope_layer_interval", 4));
-    INLAY_RETURN_IF_ERROR(CheckLlama4Lists());
-    constexpr int64_t kExpertsWithoutNorms = 128;
-    INLAY_ASSIGN_OR_RETURN(
-        const int64_t experts,
-        keys_.Size(keys_.AnyOf({"num_experts", "num_local_experts"})));
-    INLAY_RETURN_IF_ERROR(
-        keys_.Expect("use_qk_norm", experts != kExpertsWithoutNorms));
-    if (!keys_.Has("use_qk_norm") && experts == kExpertsWithoutNorms) {
-      return keys_.Size("use_qk_norm").status();
-    }
-    if (keys_.IsNull("attention_chunk_size")) {
-      return absl::UnimplementedError(
-          "config.json: attention_chunk_size is null, which a GGUF file of "
-          "\"llama4\" cannot say");
-    }
-    return keys_
-        .CopySize("interleave_moe_layer_step", "interleave_moe_layer_step", 1)
-        .status();
-  }
-
-  absl::Status CheckLlama4Lists() {
-    INLAY_ASSIGN_OR_RETURN(const int64_t step,
-                           keys_.Size("interleave_moe_layer_step", 1));
-    const Json* ropes = JsonFind(config_, "no_rope_layers");
-    bool is_usual = true;
-    for (size_t i = 0; IsList(ropes) && i < ropes->size(); ++i) {
-      is_usual &= (*ropes)[i] == ((i + 1) % 4 != 0 ? 1 : 0);
-    }
-    const Json* types = JsonFind(config_, "layer_types");
-    for (size_t i = 0; IsList(types) && i < types->size(); ++i) {
-      is_usual &= ((*types)[i] == "chunked_attention") == ((i + 1) % 4 != 0);
-    }
-    const Json* sparse = JsonFind(config_, "moe_layers");
-    if (IsList(sparse)) {
-      INLAY_ASSIGN_OR_RETURN(const int64_t layers,
-                             keys_.Size("num_hidden_layers"));
-      is_usual &= static_cast<int64_t>(sparse->size()) == layers / step;
-    }
-    for (size_t i = 0; IsList(sparse) && i < sparse->size(); ++i) {
-      is_usual &= (*sparse)[i] == (static_cast<int64_t>(i) + 1) * step - 1;
-    }
-    if (is_usual) return absl::OkStatus();
-    return absl::UnimplementedError(
-        "config.json: no_rope_layers, layer_types or moe_layers are not at "
-        "equal distances, which a GGUF file of \"llama4\" cannot say");
   }
 
   absl::Status WriteGranite() {

@@ -4,7 +4,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "core/formats/gguf_cohere_moe.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -41,6 +43,10 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"mistral4", "moe_intermediate_size", false},
     {"hunyuan-moe", "moe_intermediate_size", true},
     {"jamba", "intermediate_size", false},
+    {"cohere2moe", "intermediate_size", true},
+    {"mimo2", "moe_intermediate_size", true},
+    {"mellum", "moe_intermediate_size", true},
+    {"hy_v3", "moe_intermediate_size", true},
 };
 
 // What DeepSeek's published config.json calls it. Where files say nothing, all
@@ -118,6 +124,44 @@ absl::Status ReadAfmoeExperts(const GgufArchKeys& keys, const GgufSizes& sizes,
   (*config)["num_shared_experts"] = shared.value_or(0);
   (*config)["route_scale"] = scale.value_or(0.0) == 0.0 ? 1.0 : *scale;
   (*config)["route_norm"] = normalised.value_or(true);
+  return absl::OkStatus();
+}
+
+// Which layers have experts their tensors say.
+absl::Status ReadHyExperts(const GgufFiles& files, const GgufArchKeys& keys,
+                           const GgufSizes& sizes, Json* config) {
+  constexpr char kGating[] = "expert_gating_func";
+  constexpr char kNorm[] = "expert_weights_norm";
+  constexpr char kShared[] = "expert_shared_feed_forward_length";
+  constexpr int64_t kSigmoid = 2;
+  INLAY_ASSIGN_OR_RETURN(const auto gating, keys.Int(kGating, 0, INT32_MAX));
+  INLAY_ASSIGN_OR_RETURN(const auto normalised, keys.Bool(kNorm));
+  INLAY_ASSIGN_OR_RETURN(const auto scale, keys.Number("expert_weights_scale"));
+  INLAY_ASSIGN_OR_RETURN(const auto shared, keys.Int(kShared, 0, kMaxGgufSize));
+  const int64_t score = gating.value_or(0);
+  if ((score != 0 && score != kSigmoid) || !normalised.value_or(false)) {
+    return absl::UnimplementedError(FormattedString(
+        "%s is %d and %s %s, allowed: %d (sigmoid), true", keys.Name(kGating),
+        score, keys.Name(kNorm), normalised.value_or(false) ? "true" : "false",
+        kSigmoid));
+  }
+  const int64_t one = (*config)["moe_intermediate_size"].get<int64_t>();
+  const int64_t all = shared.value_or(0) == 0 ? one : *shared;
+  if (all % one != 0) {
+    return absl::UnimplementedError(
+        FormattedString("%s is %d, allowed: a multiple of an expert's %d",
+                        keys.Name(kShared), all, one));
+  }
+  (*config)["num_shared_experts"] = all / one;
+  (*config)["router_scaling_factor"] =
+      scale.value_or(0.0) == 0.0 ? 1.0 : *scale;
+  Json types = Json::array();
+  for (int64_t i = 0; i < sizes.layers; ++i) {
+    const bool is_sparse = files.FindTensor(FormattedString(
+                               "blk.%d.ffn_gate_inp.weight", i)) != nullptr;
+    types.push_back(is_sparse ? "sparse" : "dense");
+  }
+  (*config)["mlp_layer_types"] = std::move(types);
   return absl::OkStatus();
 }
 
@@ -225,11 +269,14 @@ absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
     return ReadLfm2Experts(files, keys, sizes, config);
   }
   if (keys.arch() == "afmoe") return ReadAfmoeExperts(keys, sizes, config);
+  if (keys.arch() == "cohere2moe") return ReadGgufCohereExperts(keys, config);
+  if (keys.arch() == "hy_v3") return ReadHyExperts(files, keys, sizes, config);
   if (keys.arch() == "ernie4_5-moe") {
     return ReadErnieExperts(keys, sizes, config);
   }
   if (found->width != std::string_view("moe_intermediate_size") ||
-      keys.arch() == "qwen3moe" || keys.arch() == "qwen3vlmoe") {
+      keys.arch() == "qwen3moe" || keys.arch() == "qwen3vlmoe" ||
+      keys.arch() == "mimo2" || keys.arch() == "mellum") {
     return absl::OkStatus();
   }
   constexpr char kShared[] = "expert_shared_feed_forward_length";

@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "core/formats/gguf_cohere_moe.h"
 #include "core/formats/gguf_experts.h"
+#include "core/formats/gguf_sizes.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -72,7 +74,13 @@ absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
   const Json& config = keys.config();
   const bool is_nemotron = keys.arch() == "nemotron_h_moe";
   const bool is_v2 = keys.model_type() == "deepseek_v2";
-  if (!is_nemotron) INLAY_RETURN_IF_ERROR(SetLeadingLayers(keys));
+  // All of its layers have experts, whatever config.json says.
+  const bool is_solar = keys.model_type() == "solar_open";
+  if (is_solar) {
+    INLAY_RETURN_IF_ERROR(keys.SetU32("leading_dense_block_count", 0));
+  } else if (!is_nemotron) {
+    INLAY_RETURN_IF_ERROR(SetLeadingLayers(keys));
+  }
   const bool is_exaone = keys.arch() == "exaone-moe";
   const char* shared = keys.Named("n_shared_experts", "num_shared_experts");
   if (is_exaone) shared = "num_shared_experts";
@@ -93,8 +101,9 @@ absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
        {std::pair{keys.Named("n_group", "num_expert_group"),
                   "expert_group_count"},
         std::pair{"topk_group", "expert_group_used_count"}}) {
-    INLAY_ASSIGN_OR_RETURN(const int64_t count,
-                           keys.Size(from, is_nemotron || !has_groups ? 1 : 0));
+    INLAY_ASSIGN_OR_RETURN(
+        const int64_t count,
+        keys.Size(from, is_nemotron || is_solar || !has_groups ? 1 : 0));
     INLAY_RETURN_IF_ERROR(keys.SetU32(to, has_groups ? count : 1));
   }
   const char* normal = keys.Named("norm_topk_prob", "moe_renormalize");
@@ -109,7 +118,7 @@ absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
   }
   // V2 scales what it does not normalise.
   if (is_v2 && normalised) return keys.SetF32("expert_weights_scale", 1.0);
-  if (!keys.Has("routed_scaling_factor") && !is_nemotron) {
+  if (!keys.Has("routed_scaling_factor") && !is_nemotron && !is_solar) {
     return keys.Size("routed_scaling_factor").status();
   }
   return keys.CopyNumber("routed_scaling_factor", "expert_weights_scale", 1.0);
@@ -238,6 +247,53 @@ absl::Status SetAfmoeExperts(GgufKeyWriter& keys) {
   return keys.SetU32("expert_gating_func", kSigmoidScores);
 }
 
+// DeepSeek's architecture without experts: Youtu-LLM, and what its files are
+// read as.
+absl::StatusOr<bool> IsDenseDeepseek(const GgufKeyWriter& keys) {
+  if (keys.model_type() == "youtu") return true;
+  if (keys.arch() != "deepseek2" || CountKey(keys.config()) != nullptr) {
+    return false;
+  }
+  INLAY_ASSIGN_OR_RETURN(const int64_t layers, keys.Size("num_hidden_layers"));
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t dense,
+      JsonInt(keys.config(), "first_k_dense_replace", 0, 0, kMaxGgufLayers));
+  return dense >= layers;
+}
+
+// All layers are leading ones.
+absl::Status SetDenseDeepseek(GgufKeyWriter& keys) {
+  INLAY_ASSIGN_OR_RETURN(const int64_t layers, keys.Size("num_hidden_layers"));
+  INLAY_RETURN_IF_ERROR(keys.SetU32("leading_dense_block_count", layers));
+  INLAY_RETURN_IF_ERROR(keys.SetU32("expert_shared_count", 0));
+  return keys.CopySize("intermediate_size", "expert_feed_forward_length")
+      .status();
+}
+
+// No key says other weights than these.
+absl::Status SetMimoExperts(GgufKeyWriter& keys) {
+  INLAY_RETURN_IF_ERROR(keys.Expect("n_group", 1));
+  INLAY_RETURN_IF_ERROR(keys.Expect("topk_group", 1));
+  INLAY_RETURN_IF_ERROR(keys.Expect("norm_topk_prob", true));
+  INLAY_RETURN_IF_ERROR(keys.Expect("routed_scaling_factor", 1.0));
+  return keys.SetU32("expert_gating_func", kSigmoidScores);
+}
+
+absl::Status SetHyExperts(GgufKeyWriter& keys) {
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t shared,
+      JsonInt(keys.config(), "num_shared_experts", 1, 1, 64));
+  INLAY_ASSIGN_OR_RETURN(const int64_t width,
+                         keys.Size("moe_intermediate_size"));
+  INLAY_RETURN_IF_ERROR(keys.SetU32("expert_shared_count", shared));
+  INLAY_RETURN_IF_ERROR(
+      keys.SetU32("expert_shared_feed_forward_length", shared * width));
+  INLAY_RETURN_IF_ERROR(
+      keys.CopyNumber("router_scaling_factor", "expert_weights_scale", 2.826));
+  INLAY_RETURN_IF_ERROR(keys.SetBool("expert_weights_norm", true));
+  return keys.SetU32("expert_gating_func", kSigmoidScores);
+}
+
 // Whether the family has experts where config.json is silent.
 bool IsMixture(const GgufKeyWriter& keys) {
   if (keys.arch() == "llama") return keys.model_type() == "mixtral";
@@ -258,6 +314,8 @@ absl::Status SetGgufExperts(GgufKeyWriter& keys) {
   if (keys.arch() == "hunyuan-dense") return absl::OkStatus();
   if (keys.arch() == "hunyuan-moe") return SetHunyuanExperts(keys);
   const char* count = CountKey(keys.config());
+  INLAY_ASSIGN_OR_RETURN(const bool is_dense, IsDenseDeepseek(keys));
+  if (is_dense) return SetDenseDeepseek(keys);
   if (count == nullptr && IsMixture(keys)) {
     return absl::InvalidArgumentError(
         FormattedString("config.json: %s is missing: a GGUF file needs it",
@@ -284,6 +342,9 @@ absl::Status SetGgufExperts(GgufKeyWriter& keys) {
   if (keys.arch() == "ernie4_5-moe") return SetErnieExperts(keys);
   if (keys.arch() == "lfm2moe") return SetLfm2Experts(keys);
   if (keys.arch() == "afmoe") return SetAfmoeExperts(keys);
+  if (keys.arch() == "cohere2moe") return SetGgufCohereExperts(keys);
+  if (keys.arch() == "mimo2") return SetMimoExperts(keys);
+  if (keys.arch() == "hy_v3") return SetHyExperts(keys);
   if (keys.arch() == "minimax-m2") {
     INLAY_RETURN_IF_ERROR(keys.Expect("scoring_func", "sigmoid"));
     INLAY_RETURN_IF_ERROR(keys.Expect("use_routing_bias", true));

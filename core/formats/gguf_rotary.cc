@@ -19,7 +19,11 @@ using Factors = std::optional<std::vector<float>>;
 absl::Status ReadDim(const GgufArchKeys& keys, int64_t head_dim, Json* config) {
   INLAY_ASSIGN_OR_RETURN(const auto dim,
                          keys.Int("rope.dimension_count", 2, head_dim));
-  if (!dim.has_value() || *dim == head_dim) return absl::OkStatus();
+  if (!dim.has_value() || *dim == head_dim) {
+    // Without a word config.json would mean half of each head.
+    if (keys.arch() == "glm4moe") (*config)["partial_rotary_factor"] = 1.0;
+    return absl::OkStatus();
+  }
   // The fraction is multiplied out and cut off again: stay above the integer.
   (*config)["partial_rotary_factor"] =
       (static_cast<double>(*dim) + 0.5) / static_cast<double>(head_dim);

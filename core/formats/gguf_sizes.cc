@@ -18,13 +18,14 @@ absl::Status ReadHeadDim(const GgufArchKeys& keys, GgufSizes* sizes) {
   sizes->head_dim = key.value_or(sizes->hidden / sizes->heads);
   // Latent attention has sizes of its own (gguf_latent.h).
   if (keys.Find("attention.kv_lora_rank") != nullptr) return absl::OkStatus();
-  if (sizes->head_dim >= 1 &&
-      value.value_or(sizes->head_dim) == sizes->head_dim) {
+  sizes->value_dim = value.value_or(sizes->head_dim);
+  if (keys.arch() == "mimo2" && sizes->value_dim >= 1) return absl::OkStatus();
+  if (sizes->head_dim >= 1 && sizes->value_dim == sizes->head_dim) {
     return absl::OkStatus();
   }
   return absl::UnimplementedError(FormattedString(
       "heads of %d for keys and %d for values, allowed: one size, at least 1",
-      sizes->head_dim, value.value_or(sizes->head_dim)));
+      sizes->head_dim, sizes->value_dim));
 }
 
 // One number, or one for each layer: equal ones, and 0 where `may_lack`.
@@ -78,8 +79,9 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   };
   // Mixers alone: neither attention nor MLPs.
   const bool is_mamba = keys.arch() == "mamba2" || keys.arch() == "mamba";
-  // Each layer has its own (gguf_gemma.h).
+  // Each layer has its own (gguf_gemma.h, gguf_windows.h).
   const bool is_gemma4 = keys.arch() == "gemma4";
+  const bool has_own_heads = is_gemma4 || keys.arch() == "mimo2";
   constexpr char kHeads[] = "attention.head_count";
   if (is_mamba) {
     sizes.heads = sizes.kv_heads = sizes.inner = sizes.head_dim = 1;
@@ -91,7 +93,7 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   const bool may_lack =
       keys.arch().starts_with("lfm2") || keys.arch() == "kimi-linear" ||
       keys.arch() == "jamba" || keys.arch() == "granitehybrid" || is_nemotron;
-  if (is_gemma4) {
+  if (has_own_heads) {
     sizes.kv_heads = 1;
   } else if (!is_mamba) {
     INLAY_RETURN_IF_ERROR(ReadKvHeads(keys, may_lack, &sizes));

@@ -22,7 +22,8 @@ struct GgufSizes {
   int64_t kv_heads = 0;
   int64_t inner = 0;  // of the feed-forward network
   int64_t head_dim = 0;
-  int64_t vocab = 0;  // rows of the embedding
+  int64_t value_dim = 0;  // of heads, where it may be another (mimo2)
+  int64_t vocab = 0;      // rows of the embedding
   // Which layers have attention, where files say so by KV heads: those of the
   // others are 0. Empty where all have it, or other keys say so.
   std::vector<bool> attends;

@@ -69,6 +69,9 @@ struct AttentionSpec {
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
+  // > 0: of a head's values, where they are narrower than its keys; the layers
+  // are as wide as that. Without gates, norms of v, clip and kv_source.
+  int value_dim = 0;
   // q, k and v, or one layer that gives all three side by side.
   std::vector<LinearSpec> qkv;
   LinearSpec output;

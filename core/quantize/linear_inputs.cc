@@ -20,9 +20,10 @@ LinearInput ReadAfterAttention(const AttentionSpec& attention) {
     return input;
   }
   input.producer = &attention.qkv.back();
-  input.num_rows = int64_t{attention.num_kv_heads} * attention.head_dim;
+  input.head_dim =
+      attention.value_dim > 0 ? attention.value_dim : attention.head_dim;
+  input.num_rows = attention.num_kv_heads * input.head_dim;
   input.first_row = input.producer->n - input.num_rows;
-  input.head_dim = attention.head_dim;
   input.heads_of_row = attention.num_heads / attention.num_kv_heads;
   return input;
 }

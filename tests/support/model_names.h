@@ -117,7 +117,9 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "olmo_hybrid",
                                                 "mamba",
                                                 "falcon_mamba",
-                                                "jamba"};
+                                                "jamba",
+                                                "cohere2_moe",
+                                                "mimo_v2_flash"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",
@@ -177,7 +179,9 @@ inline constexpr const char* kMixtureNames[] = {"mixtral",
                                                 "afmoe",
                                                 "hy_v3",
                                                 "mellum",
-                                                "jamba"};
+                                                "jamba",
+                                                "cohere2_moe",
+                                                "mimo_v2_flash"};
 
 }  // namespace inlay
 

@@ -70,6 +70,7 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
   }
   INLAY_RETURN_IF_ERROR(block->ChooseKernels(spec, rotary_dim, build));
   INLAY_ASSIGN_OR_RETURN(block->gate_, OutputGate::Create(spec, build));
+  INLAY_ASSIGN_OR_RETURN(block->values_, NarrowValues::Create(spec, build));
   if (!build.on_cpu()) {
     block->ChooseDecodeAttention(build);
     block->AddCut(build);
@@ -235,6 +236,10 @@ AttentionBlock::Scratch AttentionBlock::Place(Arena& arena,
       scratch.fused = ColumnSlice(scratch.ordered, 0, width);
       scratch.gate = ColumnSlice(scratch.ordered, width, q_width_);
     } else {
+      if (values_.present()) {
+        scratch.narrow = arena.TakeMatrix(
+            tokens, q_width_ + kv_width_ + values_.value_width(), activation_);
+      }
       scratch.fused = arena.TakeMatrix(tokens, width, activation_);
     }
     scratch.q = ColumnSlice(scratch.fused, 0, q_width_);
@@ -246,12 +251,20 @@ AttentionBlock::Scratch AttentionBlock::Place(Arena& arena,
       scratch.k = arena.TakeMatrix(tokens, kv_width_, activation_);
       scratch.v = arena.TakeMatrix(tokens, kv_width_, activation_);
     }
+    if (values_.present()) {
+      scratch.narrow =
+          arena.TakeMatrix(tokens, values_.value_width(), activation_);
+    }
   }
   if (gate_.splits() && !side_by_side_) {
     scratch.q_and_gate = arena.TakeMatrix(tokens, 2 * q_width_, activation_);
     scratch.gate = arena.TakeMatrix(tokens, q_width_, activation_);
   }
-  scratch.context = arena.TakeMatrix(tokens, q_width_, activation_);
+  scratch.context = scratch.mixed =
+      arena.TakeMatrix(tokens, q_width_, activation_);
+  if (values_.present()) {
+    scratch.mixed = arena.TakeMatrix(tokens, values_.width(), activation_);
+  }
   return scratch;
 }
 
@@ -281,6 +294,11 @@ absl::Status AttentionBlock::Project(const Step& step, const BlockInput& x,
     return qkv_.Forward(step, x,
                         {scratch.q, scratch.gate, scratch.k, scratch.v});
   }
+  if (values_.present()) {
+    INLAY_RETURN_IF_ERROR(
+        qkv_.Forward(step, x, {scratch.q, scratch.k, scratch.narrow}));
+    return values_.Widen(scratch.narrow, scratch.v, step.stream);
+  }
   // As many as there are layers are used.
   INLAY_RETURN_IF_ERROR(qkv_.Forward(
       step, x,
@@ -291,7 +309,11 @@ absl::Status AttentionBlock::Project(const Step& step, const BlockInput& x,
 
 absl::Status AttentionBlock::Order(const Step& step,
                                    const Scratch& scratch) const {
-  if (!side_by_side_ || !gate_.splits()) return absl::OkStatus();
+  if (!side_by_side_) return absl::OkStatus();
+  if (values_.present()) {
+    return values_.Order(scratch.narrow, scratch.fused, step.stream);
+  }
+  if (!gate_.splits()) return absl::OkStatus();
   return gate_.Order(scratch.q_and_gate, scratch.ordered, step.stream);
 }
 
@@ -402,7 +424,7 @@ TensorView AttentionBlock::InputsOf(const Step& step, int64_t tokens) const {
 
 TensorView AttentionBlock::MixedOf(const Step& step, int64_t tokens) const {
   Arena arena(step.scratch);
-  return Place(arena, tokens).context;
+  return Place(arena, tokens).mixed;
 }
 
 absl::Status AttentionBlock::Begin(const Step& step,
@@ -430,6 +452,14 @@ absl::Status AttentionBlock::WriteKv(const Step& step,
   return Finish(step, KvOf(step), scratch);
 }
 
+absl::Status AttentionBlock::GiveBack(const Step& step,
+                                      const Scratch& scratch) const {
+  INLAY_RETURN_IF_ERROR(
+      gate_.Apply(scratch.context, scratch.gate, step.stream));
+  if (!values_.present()) return absl::OkStatus();
+  return values_.Narrow(scratch.context, scratch.mixed, step.stream);
+}
+
 absl::Status AttentionBlock::Mix(const Step& step, int64_t tokens) const {
   const AttentionPlan* plan = on_cpu_ ? nullptr : &step.device.plans[cut_];
   if (decode_attention_.row == nullptr || !plan->few) {
@@ -444,7 +474,7 @@ absl::Status AttentionBlock::Mix(const Step& step, int64_t tokens) const {
   params.sinks = sinks_;
   params.plan = plan;
   INLAY_RETURN_IF_ERROR(decode_attention_.Run(params, step.stream));
-  return gate_.Apply(scratch.context, scratch.gate, step.stream);
+  return GiveBack(step, scratch);
 }
 
 absl::Status AttentionBlock::Attend(const Step& step, int64_t tokens,
@@ -475,7 +505,7 @@ absl::Status AttentionBlock::Attend(const Step& step, int64_t tokens,
   params.plan = queries.plan;
   params.workspace = step.kernel_workspace;
   INLAY_RETURN_IF_ERROR(attention_.Run(params, step.stream));
-  return gate_.Apply(scratch.context, scratch.gate, step.stream);
+  return GiveBack(step, scratch);
 }
 
 absl::Status AttentionBlock::Forward(const Step& step, const BlockInput& x,

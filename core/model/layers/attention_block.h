@@ -9,6 +9,7 @@
 #include "core/model/layers/block_selector.h"
 #include "core/model/layers/input_linear.h"
 #include "core/model/layers/linear.h"
+#include "core/model/layers/narrow_values.h"
 #include "core/model/layers/norm.h"
 #include "core/model/layers/output_gate.h"
 #include "core/model/layers/row_scale.h"
@@ -80,12 +81,14 @@ class AttentionBlock : public Sublayer, public TokenMixer {
     int32_t* selection = nullptr;
     TensorView fused;
     TensorView q_and_gate;  // empty without gates; side_by_side_: k, v, too
+    TensorView narrow;      // narrow values; side_by_side_: behind q and k
     TensorView ordered;     // side_by_side_ with gates: q, k, v, gates
     TensorView gate;
     TensorView q;
     TensorView k;
     TensorView v;
     TensorView context;
+    TensorView mixed;  // what the output projection reads
   };
 
   absl::Status LoadProjections(const AttentionSpec& spec, const Norm& norm,
@@ -102,11 +105,13 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   Scratch Place(Arena& arena, int64_t tokens) const;
   // What the layers give lies in.
   const TensorView& Projected(const Scratch& scratch) const {
+    if (values_.present()) return scratch.narrow;
     return gate_.splits() ? scratch.q_and_gate : scratch.fused;
   }
   absl::Status Project(const Step& step, const BlockInput& x,
                        const Scratch& scratch) const;
-  // Gates apart from q, k and v, where they are side by side.
+  // Where they are side by side, gates apart from q, k and v, values as wide as
+  // keys.
   absl::Status Order(const Step& step, const Scratch& scratch) const;
   // The layer's place in the step's cache.
   KvLayerView KvOf(const Step& step) const;
@@ -120,6 +125,8 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   absl::Status NormaliseHeads(const Step& step, const Scratch& scratch) const;
   absl::Status Clip(const Step& step, const Scratch& scratch) const;
   absl::Status Rotate(const Step& step, const Scratch& scratch) const;
+  // From what attention gave to what the output projection reads.
+  absl::Status GiveBack(const Step& step, const Scratch& scratch) const;
   // As attention sees them on CPU.
   absl::Span<const AttentionSequence> Sequences(
       absl::Span<const AttentionSequence> all, const Scratch& scratch) const;
@@ -145,6 +152,7 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   bool has_alibi_ = false;
   const float* alibi_slopes_ = nullptr;  // null when planning, too
   OutputGate gate_;
+  NarrowValues values_;
   bool joint_norms_ = false;
   Norm q_norm_;
   Norm k_norm_;

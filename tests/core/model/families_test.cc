@@ -83,6 +83,8 @@ void AddAttention(const std::vector<const AttentionSpec*>& layers,
                 }));
   add("values of keys", [](Spec a) { return a->keys_as_values; });
   add("keys and values of others", [](Spec a) { return a->kv_source >= 0; });
+  add("narrower values",
+      [](Spec a) { return a->value_dim > 0 && a->value_dim < a->head_dim; });
   add("gated", [](Spec a) { return a->gated; });
   add("both ways", [](Spec a) { return !a->causal; });
 }

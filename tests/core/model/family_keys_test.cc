@@ -91,6 +91,29 @@ constexpr RefusedKey kRefused[] = {
     {"mellum", "mlp_layer_types", R"({"mlp_layer_types": ["dense"]})", kBad},
     {"mellum", "layer_types", R"({"layer_types": ["sliding_attention",
         "chunked_attention"]})"},
+    {"cohere2_moe", "expert_selection_fn",
+     R"({"expert_selection_fn": "argmax"})"},
+    {"cohere2_moe", "shared_expert_combination_strategy",
+     R"({"shared_expert_combination_strategy": "max"})"},
+    {"cohere2_moe", "first_k_dense_replace", R"({"first_k_dense_replace": 3})",
+     kBad},
+    {"cohere2_moe", "prefix_dense_intermediate_size",
+     R"({"prefix_dense_intermediate_size": 0})", kBad},
+    {"cohere2_moe", "num_experts", R"({"num_experts": 100000000})", kBad},
+    {"cohere2_moe", "rope_scaling",
+     R"({"rope_scaling": {"rope_type": "linear", "factor": 2.0}})"},
+    {"mimo_v2_flash", "v_head_dim", R"({"v_head_dim": 33})"},
+    {"mimo_v2_flash", "v_head_dim", R"({"v_head_dim": 0})", kBad},
+    {"mimo_v2_flash", "swa_head_dim", R"({"swa_head_dim": 16})"},
+    {"mimo_v2_flash", "swa_v_head_dim", R"({"swa_v_head_dim": 32})"},
+    {"mimo_v2_flash", "swa_num_attention_heads",
+     R"({"swa_num_attention_heads": 4})"},
+    {"mimo_v2_flash", "multiple", R"({"swa_num_key_value_heads": 3})", kBad},
+    {"mimo_v2_flash", "n_shared_experts", R"({"n_shared_experts": 1})"},
+    {"mimo_v2_flash", "scoring_func", R"({"scoring_func": "softmax"})"},
+    {"mimo_v2_flash", "hybrid_layer_pattern",
+     R"({"hybrid_layer_pattern": [0, 2]})", kBad},
+    {"mimo_v2_flash", "moe_layer_freq", R"({"moe_layer_freq": 1})", kBad},
     {"olmo_hybrid", "hidden_act", R"({"hidden_act": "relu"})"},
     {"olmo_hybrid", "linear_num_key_heads", R"({"linear_num_key_heads": 3})",
      kBad},
@@ -256,6 +279,77 @@ TEST(FamilyKeysTest, HunyuansLists) {
   EXPECT_EQ(std::get<AttentionSpec>(plain.layers[0].blocks[0].part).q_norm.kind,
             NormKind::kNone);
   EXPECT_EQ(plain.ropes[0].scaling, RopeScaling::kDynamic);
+}
+
+// Layers without experts come first, and count their windows for themselves;
+// they have rope where they see everything, unless some of them do not.
+TEST(FamilyKeysTest, CoheresLayers) {
+  const DecoderSpec spec = Described("cohere2_moe", R"({
+      "num_hidden_layers": 7, "first_k_dense_replace": 2, "layer_types": null,
+      "sliding_window_pattern": 3, "num_shared_experts": 2})");
+  ASSERT_EQ(spec.layers.size(), 7u);
+  const int windows[] = {0, 0, 32, 32, 0, 32, 32};
+  const int ropes[] = {0, 0, 0, 0, -1, 0, 0};
+  for (size_t i = 0; i < 7; ++i) {
+    SCOPED_TRACE(i);
+    const auto& attention =
+        std::get<AttentionSpec>(spec.layers[i].blocks[0].part);
+    EXPECT_EQ(attention.window, windows[i]);
+    EXPECT_EQ(attention.rope, ropes[i]);
+    EXPECT_EQ(std::holds_alternative<MoeSpec>(spec.layers[i].blocks[1].part),
+              i >= 2);
+  }
+  const auto& moe = std::get<MoeSpec>(spec.layers[2].blocks[1].part);
+  EXPECT_EQ(moe.routing.scale, 0.5f);
+  EXPECT_EQ(moe.shared->inner_scale, 0.5f);
+  EXPECT_EQ(moe.shared->width, 64);
+  const DecoderSpec mixed = Described("cohere2_moe", R"({
+      "first_k_dense_replace": 2, "layer_types": null,
+      "prefix_dense_sliding_window_pattern": 2})");
+  EXPECT_EQ(std::get<AttentionSpec>(mixed.layers[0].blocks[0].part).window, 32);
+  EXPECT_EQ(std::get<AttentionSpec>(mixed.layers[1].blocks[0].part).rope, -1);
+  const DecoderSpec added = Described("cohere2_moe", R"({
+      "shared_expert_combination_strategy": "sum", "rms_norm_eps": 0.5,
+      "expert_selection_fn": "softmax", "norm_topk_prob": false})");
+  const auto& sum = std::get<MoeSpec>(added.layers[1].blocks[1].part);
+  EXPECT_EQ(sum.routing.scale, 1.0f);
+  EXPECT_EQ(sum.routing.score, RoutingScore::kSoftmax);
+  EXPECT_TRUE(sum.routing.normalised);
+  EXPECT_EQ(sum.shared->inner_scale, 1.0f);
+  EXPECT_EQ(added.layers[0].pre_norm.kind, NormKind::kRms);
+  EXPECT_EQ(added.final_norm.epsilon, 0.5f);
+}
+
+// What is absent is as transformers has it, which is as the model is.
+TEST(FamilyKeysTest, MimosLayers) {
+  const DecoderSpec spec = Described("mimo_v2_flash", R"({
+      "num_hidden_layers": 7, "hybrid_layer_pattern": null,
+      "moe_layer_freq": null, "swa_num_key_value_heads": null,
+      "sliding_window": null, "sliding_window_size": 128,
+      "routed_scaling_factor": null, "attention_value_scale": null,
+      "partial_rotary_factor": null, "swa_rope_theta": null})");
+  for (size_t i = 0; i < 7; ++i) {
+    SCOPED_TRACE(i);
+    const bool slides = i != 0 && i != 5;
+    const auto& attention =
+        std::get<AttentionSpec>(spec.layers[i].blocks[0].part);
+    EXPECT_EQ(attention.window, slides ? 129 : 0);
+    EXPECT_EQ(attention.num_kv_heads, slides ? 2 : 1);
+    EXPECT_EQ(attention.sinks.empty(), !slides);
+    EXPECT_EQ(attention.value_dim, 16);
+    EXPECT_EQ(attention.context_scale, 1.0f);
+    EXPECT_EQ(std::holds_alternative<MoeSpec>(spec.layers[i].blocks[1].part),
+              i > 0);
+  }
+  EXPECT_EQ(spec.ropes[0].rotary_dim, 10);  // 0.334 of 32
+  EXPECT_EQ(spec.ropes[1].theta, 1e4);
+  const DecoderSpec absent =
+      Described("mimo_v2_flash", R"({"sliding_window_size": null})",
+                "attention_value_scale");
+  const auto& attention =
+      std::get<AttentionSpec>(absent.layers[1].blocks[0].part);
+  EXPECT_EQ(attention.context_scale, 0.707f);
+  EXPECT_EQ(attention.window, 31);
 }
 
 // The golden model has the published factors, which are the defaults.

@@ -75,7 +75,14 @@ TEST_P(WrittenGguf, Goldens) {
       {"apertus", "apertus"},
       {"phimoe", "phimoe"},
       {"afmoe", "afmoe"},
-      {"glm", "chatglm"}};
+      {"glm", "chatglm"},
+      {"cohere2_moe", "cohere2moe"},
+      {"mimo_v2_flash", "mimo2"},
+      {"mellum", "mellum"},
+      {"hy_v3", "hy_v3"},
+      {"solar_open", "glm4moe"},
+      {"youtu", "deepseek2"},
+      {"internlm3", "llama"}};
   const absl::Status written =
       Write(Open(GetParam(), "config.json"), kArchs.at(GetParam()));
   ASSERT_TRUE(written.ok()) << written;
@@ -83,9 +90,9 @@ TEST_P(WrittenGguf, Goldens) {
   ASSERT_TRUE(files.ok()) << files.status();
   // What the format has no keys for.
   const Json published = Open(GetParam(), "config.json").config;
-  for (const char* key :
-       {"mlp_only_layers", "attention_chunk_size", "no_rope_layer_interval",
-        "floor_scale", "attn_scale", "router_jitter_noise"}) {
+  for (const char* key : {"mlp_only_layers", "attention_chunk_size",
+                          "no_rope_layer_interval", "floor_scale", "attn_scale",
+                          "router_jitter_noise", "sliding_window_size"}) {
     if (published.contains(key)) files->config[key] = published[key];
   }
   if (published["model_type"] == "afmoe") {
@@ -109,7 +116,8 @@ INSTANTIATE_TEST_SUITE_P(
         "cohere_plus", "falcon", "falcon_40b", "bloom", "mpt", "gpt_bigcode",
         "gpt_bigcode_mha", "exaone_moe", "exaone", "hunyuan_v1_dense",
         "hunyuan_v1_moe", "jais2", "mistral4", "dbrx", "apertus", "phimoe",
-        "afmoe", "glm"),
+        "afmoe", "glm", "cohere2_moe", "mimo_v2_flash", "mellum", "hy_v3",
+        "solar_open", "youtu", "internlm3"),
     [](const auto& info) { return std::string(info.param); });
 
 // llama.cpp's names for text models of Qwen's multimodal ones, and what says

@@ -28,17 +28,21 @@ class WrittenGguf : public GgufGoldenModel {
                      bool is_old = false) {
     INLAY_ASSIGN_OR_RETURN(const GgufArch* arch, FindGgufArch(name));
     INLAY_ASSIGN_OR_RETURN(GgufWriter writer, GgufWriter::Create(path_));
-    const Json config = WithUsualNames(published.config, name);
+    const Json config = WithConvertersNames(published.config, name);
     const auto number = [&](const char* key) {
       return config[key].get<uint32_t>();
     };
     const auto key = [&](const char* rest) { return name + "." + rest; };
     // Llama 4's files have the dense layers' width here.
-    const char* width = config.contains("intermediate_size_mlp")
-                            ? "intermediate_size_mlp"
-                            : "intermediate_size";
-    // GLM 4.5's files have a layer more, which predicts further tokens.
-    const uint32_t predictors = name == "glm4moe" ? 1 : 0;
+    const char* width = "intermediate_size";
+    for (const char* other :
+         {"intermediate_size_mlp", "prefix_dense_intermediate_size"}) {
+      if (config.contains(other)) width = other;
+    }
+    // Their files have more layers, which predict further tokens.
+    const uint32_t predictors = name == "glm4moe" ? 1
+                                : name == "mimo2" ? kMimoPredictors
+                                                  : 0;
     std::vector<absl::Status> all = {
         writer.SetString("general.architecture", name),
         writer.SetU32(key("block_count"),
@@ -66,7 +70,7 @@ class WrittenGguf : public GgufGoldenModel {
            {reinterpret_cast<const std::byte*>(widths), sizeof(widths)}}));
     } else if (name == "gemma3n") {
       SetGemma3n(config, &writer, &all);
-    } else if (config.contains(width)) {
+    } else if (config.contains(width) && !config[width].is_null()) {
       // LFM2's is adjusted.
       const int64_t size =
           name == "lfm2"
@@ -84,6 +88,7 @@ class WrittenGguf : public GgufGoldenModel {
       all.push_back(writer.SetI32s(key("rope.dimension_sections"), sections_));
     }
     SetOptional(config, name, &writer, &all);
+    if (name == "mimo2") SetMimo(config, &writer, &all);
     if (name == "apertus") SetXielu(*published.weights, &writer, &all);
     SetExperts(config, name, &writer, &all);
     const LatentShape latent = SetLatent(config, name, is_old, &writer, &all);
@@ -149,11 +154,12 @@ class WrittenGguf : public GgufGoldenModel {
           writer->SetU32(arch + "." + to, config[from].get<uint32_t>()));
     };
     set_int("sliding_window", "attention.sliding_window");
-    if (arch != "exaone-moe") {
+    if (arch != "exaone-moe" && arch != "cohere2moe") {
       set_int("sliding_window_pattern", "attention.sliding_window_pattern");
     }
-    const bool has_pattern =
-        arch == "olmo2" || arch == "exaone-moe" || arch == "gemma3n";
+    const bool has_pattern = arch == "olmo2" || arch == "exaone-moe" ||
+                             arch == "gemma3n" || arch == "cohere2moe" ||
+                             arch == "mellum";
     if (has_pattern && config.contains("layer_types")) {
       std::string slides;
       for (const Json& type : config["layer_types"]) {
@@ -173,7 +179,7 @@ class WrittenGguf : public GgufGoldenModel {
       SetLayers(config, arch, writer, all);
     } else if (config.contains("kv_lora_rank")) {
       all->push_back(writer->SetU32(arch + ".attention.head_count_kv", 1));
-    } else {
+    } else if (arch != "mimo2") {
       set_int("num_key_value_heads", "attention.head_count_kv");
     }
     const char* partial =
@@ -241,9 +247,75 @@ class WrittenGguf : public GgufGoldenModel {
           writer->SetF32(arch + ".expert_weights_scale",
                          config["routed_scaling_factor"].get<float>()));
     }
-    if (config.value("norm_topk_prob", false)) {
+    SetShared(config, arch, writer, all);
+    if (config.value("norm_topk_prob", false) || arch == "hy_v3") {
       all->push_back(writer->Set(arch + ".expert_weights_norm", Bool(true)));
     }
+  }
+
+  // Of Cohere 2 and Hy3, and what Youtu's files have in experts' place.
+  static void SetShared(const Json& config, const std::string& arch,
+                        GgufWriter* writer, std::vector<absl::Status>* all) {
+    const auto set = [&](const char* key, const Json& value) {
+      all->push_back(writer->SetU32(arch + "." + key, value.get<uint32_t>()));
+    };
+    if (config["model_type"] == "youtu") {
+      set("leading_dense_block_count", config["num_hidden_layers"]);
+      set("expert_feed_forward_length", config["intermediate_size"]);
+      set("expert_shared_count", 0);
+    }
+    if (arch != "cohere2moe" && arch != "hy_v3") return;
+    const Json& width =
+        config[arch == "hy_v3" ? "moe_intermediate_size" : "intermediate_size"];
+    set("expert_gating_func", 2);
+    set("expert_shared_feed_forward_length",
+        config["num_shared_experts"].get<uint32_t>() * width.get<uint32_t>());
+    if (arch == "cohere2moe") return set("expert_feed_forward_length", width);
+    all->push_back(
+        writer->SetF32(arch + ".expert_weights_scale",
+                       config["router_scaling_factor"].get<float>()));
+  }
+
+  // Lists go on for the layers that predict further tokens.
+  static void SetMimo(const Json& config, GgufWriter* writer,
+                      std::vector<absl::Status>* all) {
+    std::vector<int32_t> windows = config["hybrid_layer_pattern"];
+    windows.resize(windows.size() + kMimoPredictors, 1);
+    std::vector<int32_t> heads;
+    for (const int32_t window : windows) {
+      heads.push_back(
+          config[window == 1 ? "swa_num_key_value_heads" : "kv_heads"]);
+    }
+    all->push_back(writer->SetI32s("mimo2.attention.head_count_kv", heads));
+    all->push_back(
+        writer->SetI32s("mimo2.attention.sliding_window_pattern", windows));
+    all->push_back(writer->SetU32("mimo2.attention.value_length",
+                                  config["v_head_dim"].get<uint32_t>()));
+    all->push_back(
+        writer->SetF32("mimo2.attention.value_scale",
+                       config["attention_value_scale"].get<float>()));
+    all->push_back(writer->SetF32("mimo2.rope.freq_base_swa",
+                                  config["swa_rope_theta"].get<float>()));
+  }
+
+  // config.json with names that all families' keys are written by.
+  static Json WithConvertersNames(const Json& published,
+                                  const std::string& arch) {
+    Json config = WithUsualNames(published, arch);
+    // Of dynamic scaling files say nothing.
+    if (config["model_type"] == "internlm3") config.erase("rope_scaling");
+    if (arch == "mimo2") {
+      config["rms_norm_eps"] = config["layernorm_epsilon"];
+      config["kv_heads"] = config["num_key_value_heads"];
+    }
+    if (arch == "mellum") {
+      const Json ropes = config["rope_parameters"];
+      config.erase("rope_parameters");
+      config["rope_scaling"] = ropes["full_attention"];
+      config["rope_theta"] = ropes["full_attention"]["rope_theta"];
+      config["rope_local_base_freq"] = ropes["sliding_attention"]["rope_theta"];
+    }
+    return config;
   }
 
   static void SetGemma3n(const Json& config, GgufWriter* writer,
@@ -491,6 +563,8 @@ class WrittenGguf : public GgufGoldenModel {
           scaling["original_max_position_embeddings"].get<uint32_t>()));
     }
   }
+
+  static constexpr uint32_t kMimoPredictors = 3;
 
   bool round_latent_ = false;
   bool store_rounded_ = false;

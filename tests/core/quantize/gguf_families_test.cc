@@ -134,7 +134,8 @@ INSTANTIATE_TEST_SUITE_P(
         "nemotron", "olmo", "stablelm", "stablelm_12b", "cohere_plus", "falcon",
         "falcon_40b", "bloom", "mpt", "gpt_bigcode", "gpt_bigcode_mha",
         "exaone_moe", "exaone", "hunyuan_v1_dense", "hunyuan_v1_moe", "jais2",
-        "mistral4", "dbrx", "apertus", "glm"),
+        "mistral4", "dbrx", "apertus", "glm", "cohere2_moe", "mimo_v2_flash",
+        "mellum", "hy_v3", "solar_open", "youtu", "internlm3"),
     [](const auto& info) { return std::string(info.param); });
 
 // Names, shapes and values against the converter's, from its description
@@ -208,7 +209,9 @@ INSTANTIATE_TEST_SUITE_P(
         "dots1", "arcee", "phi", "nemotron", "olmo", "stablelm", "stablelm_12b",
         "cohere_plus", "falcon", "falcon_40b", "bloom", "mpt", "gpt_bigcode",
         "gpt_bigcode_mha", "exaone_moe", "exaone", "hunyuan_v1_dense",
-        "hunyuan_v1_moe", "jais2", "mistral4", "dbrx", "apertus", "glm"),
+        "hunyuan_v1_moe", "jais2", "mistral4", "dbrx", "apertus", "glm",
+        "cohere2_moe", "mimo_v2_flash", "mellum", "hy_v3", "solar_open",
+        "youtu", "internlm3"),
     [](const auto& info) { return std::string(info.param); });
 
 // --- Shapes that no golden model has.
@@ -349,6 +352,32 @@ INSTANTIATE_TEST_SUITE_P(
                 R"({"attn_layer_period": 8, "attn_layer_offset": 4})"},
         Variant{"afmoe", "afmoe", R"({"layer_types": null})"},
         Variant{"phimoe", "phimoe", R"({"router_jitter_noise": 0.01})"},
+        Variant{"cohere_layers", "cohere2_moe",
+                R"({"num_hidden_layers": 6, "layer_types": null,
+                    "sliding_window": 5, "rms_norm_eps": 1e-5,
+                    "expert_selection_fn": "softmax",
+                    "num_shared_experts": 2})"},
+        Variant{"cohere_without_shared", "cohere2_moe",
+                R"({"num_shared_experts": 0, "norm_topk_prob": false,
+                    "mlp_layer_types": ["sparse", "sparse"],
+                    "shared_expert_combination_strategy": "sum"})"},
+        Variant{"mimo_layers", "mimo_v2_flash",
+                R"({"num_hidden_layers": 7, "hybrid_layer_pattern": null,
+                    "moe_layer_freq": null, "sliding_window_size": 4,
+                    "attention_value_scale": null,
+                    "add_full_attention_sink_bias": true})"},
+        Variant{"mimo_sparse", "mimo_v2_flash",
+                R"({"moe_layer_freq": [1, 0], "hybrid_layer_pattern": [1, 1],
+                    "sliding_window": 4, "sliding_window_size": null,
+                    "add_swa_attention_sink_bias": false})"},
+        Variant{"mellum_bases", "mellum",
+                R"({"sliding_window": 4, "rope_theta": 5.0,
+                    "rope_parameters": {"full_attention": {
+                        "rope_type": "default", "rope_theta": 300.0}}})"},
+        Variant{"mellum_full", "mellum", R"({"layer_types": null})"},
+        Variant{"hy_experts", "hy_v3",
+                R"({"mlp_layer_types": ["sparse", "dense"],
+                    "num_shared_experts": 2, "router_scaling_factor": null})"},
         Variant{"neox_one_stream", "gpt_neox",
                 R"({"use_parallel_residual": false})"}),
     [](const auto& info) { return std::string(info.param.name); });
