@@ -52,6 +52,8 @@ absl::Status CheckSpec(const AttentionMaskSpec& spec,
   const bool inside = sequence.q_len > 0 && start < spec.prefix;
   INLAY_RETURN_IF_ERROR(CheckRange("attention mask", "prefix", spec.prefix, 0,
                                    inside ? sequence.kv_len : kMost));
+  INLAY_RETURN_IF_ERROR(
+      CheckRange("attention mask", "reach", spec.reach, 0, kMost));
   int32_t before = 0;
   for (const int32_t begin : spec.documents) {
     INLAY_RETURN_IF_ERROR(CheckRange(
@@ -104,6 +106,11 @@ class Compiler {
     }
     if (document_ < documents.size()) {
       keys.end = std::min(keys.end, documents[document_]);
+    }
+    if (spec_.reach > 0) {
+      keys.begin = std::max(keys.begin, position - spec_.reach + 1);
+      // Without a sum beyond what 32 bits hold.
+      if (keys.end - position > spec_.reach) keys.end = position + spec_.reach;
     }
     if (!spec_.blocks.empty()) AddBits(position, keys);
     if (keys.begin >= keys.end) keys = {};

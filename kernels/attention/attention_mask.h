@@ -1,11 +1,11 @@
 // AttentionMask: what the queries of a step see beyond causal order and
 // windows, compiled once a step from descriptions that are plain data: prefixes
-// (prefix-LM), documents packed into one sequence, and bitmaps over blocks of
-// queries x blocks of keys. Every row of attention takes the compiled form; a
-// CUDA plan makes lists of blocks of keys of it: unseen (not visited), seen by
-// all rows of a tile (no mask arithmetic), or by some. Pure host code: no
-// device, no state. Source: FlexAttention (arXiv:2412.05496), FlashMask
-// (arXiv:2410.01359).
+// (prefix-LM), documents packed into one sequence, windows that reach both ways
+// (encoders), and bitmaps over blocks of queries x blocks of keys. Every row of
+// attention takes the compiled form; a CUDA plan makes lists of blocks of keys
+// of it: unseen (not visited), seen by all rows of a tile (no mask arithmetic),
+// or by some. Pure host code: no device, no state. Source: FlexAttention
+// (arXiv:2412.05496), FlashMask (arXiv:2410.01359).
 #ifndef INLAY_KERNELS_ATTENTION_ATTENTION_MASK_H_
 #define INLAY_KERNELS_ATTENTION_ATTENTION_MASK_H_
 
@@ -25,11 +25,13 @@ namespace inlay {
 //   order      what AttentionDesc's causal and window say, or p < prefix and
 //              k < prefix
 //   documents  no document begins in (min(p, k), max(p, k)]
+//   reach      |p - k| < reach
 //   blocks     bit k / key_block of row p / query_block is set
 // A description without any of them is AttentionDesc's alone.
 struct AttentionMaskSpec {
   int32_t prefix = 0;
   absl::Span<const int32_t> documents;  // where they begin, ascending
+  int32_t reach = 0;                    // 0: none
   // Rows of row_words words, bit 0 the lowest of the first word. Empty: none.
   absl::Span<const uint32_t> blocks;
   int32_t first_row = 0;  // which `blocks` begin with; no query is before it
@@ -69,9 +71,9 @@ struct AttentionMask {
 };
 
 // `specs` are of `sequences`, one each. INVALID_ARGUMENT where positions do not
-// ascend, a bitmap is too small for kv_len or key_block is no power of two, and
-// where a query lies in a prefix whose keys are not all there: prefixes are not
-// cut into chunks.
+// ascend, reach is negative, a bitmap is too small for kv_len or key_block is
+// no power of two, and where a query lies in a prefix whose keys are not all
+// there: prefixes are not cut into chunks.
 absl::StatusOr<AttentionMask> CompileAttentionMask(
     const AttentionDesc& desc, absl::Span<const AttentionSequence> sequences,
     absl::Span<const AttentionMaskSpec> specs);

@@ -220,6 +220,15 @@ AttentionPlanLimits AttentionPlanLimitsOf(
   return limits;
 }
 
+void AddReachLimits(const AttentionPlanShape& shape,
+                    AttentionPlanLimits* limits) {
+  limits->mask_rows = limits->tokens;
+  if (limits->graph || shape.tile_tokens == 0) return;
+  constexpr int64_t kRuns = 3;  // MaxAttentionKeyRuns() of rows without bits
+  limits->key_runs =
+      kRuns * (limits->tokens / shape.tile_tokens + limits->sequences);
+}
+
 AttentionPlanLayout LayOutAttentionPlan(const AttentionPlanShape& shape,
                                         const AttentionPlanLimits& limits) {
   const int64_t pairs = MaxPairs(shape, limits.sequences, limits.tokens);

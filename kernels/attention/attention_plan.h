@@ -184,6 +184,10 @@ AttentionPlanLimits AttentionPlanLimitsOf(
     const AttentionPlanShape& shape,
     absl::Span<const AttentionSequence> sequences,
     const AttentionMask* mask = nullptr);
+// Adds to `limits` what masks of AttentionMaskSpec::reach alone need beside the
+// rest.
+void AddReachLimits(const AttentionPlanShape& shape,
+                    AttentionPlanLimits* limits);
 
 // One CTA's piece of rows x keys. 64 bytes. Of a group's shared keys, where
 // num_units > 0, only what says so has a meaning, and all rows see all keys.

@@ -235,6 +235,57 @@ TEST(AttentionMaskTest, PlansCoverWhatIsSeen) {
   }
 }
 
+// Windows both ways, laid out before the sequences are known by more than their
+// number: any of them fit.
+TEST(AttentionMaskTest, ReachesFitTheirLimits) {
+  for (unsigned seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    Step step(seed);
+    step.desc.window = 0;
+    step.desc.causal = false;
+    const std::vector<int32_t> table(2000, 7);
+    std::vector<AttentionMaskSpec> specs(step.sequences.size());
+    const int reach = 1 + static_cast<int>(step.rng() % 200);
+    AttentionPlanLimits limits;
+    limits.sequences = static_cast<int64_t>(step.sequences.size());
+    for (size_t s = 0; s < specs.size(); ++s) {
+      // As encoders have them.
+      AttentionSequence& sequence = step.sequences[s];
+      sequence.q_begin = static_cast<int32_t>(limits.tokens);
+      sequence.kv_len = sequence.q_len;
+      sequence.blocks = table.data();
+      specs[s].reach = reach;
+      limits.tokens += sequence.q_len;
+      limits.blocks += (sequence.kv_len + 15) / 16;
+    }
+    const auto mask = CompileAttentionMask(step.desc, step.sequences, specs);
+    ASSERT_TRUE(mask.ok()) << mask.status();
+    AttentionPlanShape shape;
+    shape.num_kv_heads = 2;
+    shape.group = 1 + static_cast<int>(seed % 5);
+    shape.head_dim = 128;
+    shape.causal = false;
+    shape.block_size = 16;
+    shape.grid = 132;
+    shape.tile_tokens = seed % 3 == 0 ? 0 : 128 / shape.group;
+    AddReachLimits(shape, &limits);
+    const AttentionPlanLimits least =
+        AttentionPlanLimitsOf(shape, step.sequences, &*mask);
+    ASSERT_GE(limits.mask_rows, least.mask_rows);
+    ASSERT_EQ(least.mask_words, 0);
+    ASSERT_GE(limits.key_runs, least.key_runs);
+    const size_t bytes = LayOutAttentionPlan(shape, limits).bytes;
+    std::vector<AttentionItem> storage(bytes / sizeof(AttentionItem) + 1);
+    auto* image = reinterpret_cast<std::byte*>(storage.data());
+    std::memset(image, 0x5a, storage.size() * sizeof(storage[0]));
+    const AttentionPlan plan =
+        BuildAttentionPlan(shape, limits, step.sequences, image, &*mask);
+    ASSERT_TRUE(plan.masked);
+    ASSERT_LE(plan.used_bytes, bytes);
+    ASSERT_EQ(image[bytes], std::byte{0x5a}) << "wrote beyond the image";
+  }
+}
+
 TEST(AttentionMaskTest, RefusesWhatCannotBe) {
   AttentionDesc desc;
   const AttentionSequence sequence{0, 10, 100, nullptr};
@@ -256,6 +307,12 @@ TEST(AttentionMaskTest, RefusesWhatCannotBe) {
   EXPECT_EQ(compile(spec).message(),
             "attention mask: the begin of a document is 40; expected 50 to "
             "2147483647");
+  spec = {};
+  spec.reach = 2147483647;
+  EXPECT_TRUE(compile(spec).ok());
+  spec.reach = -1;
+  EXPECT_EQ(compile(spec).message(),
+            "attention mask: reach is -1; expected 0 to 2147483647");
   spec = {};
   const std::vector<uint32_t> words(13 * 2);
   spec.blocks = words;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <random>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace inlay::testing {
 struct TestMask {
   int prefix = 0;
   std::vector<int32_t> documents;
+  int reach = 0;
   std::vector<uint32_t> blocks;
   int row_words = 0;
   int query_block = 0;
@@ -26,6 +28,7 @@ struct TestMask {
     AttentionMaskSpec spec;
     spec.prefix = prefix;
     spec.documents = documents;
+    spec.reach = reach;
     spec.blocks = blocks;
     spec.row_words = row_words;
     spec.query_block = query_block;
@@ -40,6 +43,7 @@ struct TestMask {
     const auto next =
         std::upper_bound(documents.begin(), documents.end(), std::min(p, k));
     if (next != documents.end() && *next <= std::max(p, k)) return false;
+    if (reach > 0 && std::abs(p - k) >= reach) return false;
     if (blocks.empty()) return true;
     const int bit = k / key_block;
     return (blocks[static_cast<size_t>(p / query_block * row_words +
@@ -50,6 +54,10 @@ struct TestMask {
 
   TestMask& Prefix(int length) {
     prefix = length;
+    return *this;
+  }
+  TestMask& Reach(int positions) {
+    reach = positions;
     return *this;
   }
   // Documents of 1 to 2 * mean positions.
@@ -93,7 +101,7 @@ struct TestMask {
       return static_cast<int>(rng() % static_cast<unsigned>(n));
     };
     TestMask mask;
-    const int kind = below(8);
+    const int kind = below(16);
     // Prefixes end before the step's queries, or within its keys.
     if ((kind & 1) != 0) mask.Prefix(below(kv_len + 1));
     if ((kind & 2) != 0) mask.Documents(rng, kv_len, 1 + below(kv_len + 1));
@@ -101,6 +109,7 @@ struct TestMask {
       mask.Blocks(rng, kv_len, 1 + below(below(2) == 0 ? 4 : q_len + 70),
                   1 << below(9), below(3) == 0 ? 20 : 80);
     }
+    if ((kind & 8) != 0) mask.Reach(1 + below(below(2) == 0 ? 20 : kv_len + 9));
     return mask;
   }
 };
