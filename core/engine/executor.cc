@@ -61,8 +61,8 @@ Executor::~Executor() {
 
 absl::Status Executor::Allocate() {
   const ModelInfo& info = model_->info();
-  if (info.is_encoder) {
-    logit_rows_ = info.num_labels > 0 ? kLogitSlice : 0;
+  if (info.is_encoder || info.is_headless) {
+    logit_rows_ = head_width() > 0 ? kLogitSlice : 0;
   } else {
     INLAY_ASSIGN_OR_RETURN(
         sampler_,
@@ -87,15 +87,16 @@ absl::Status Executor::Allocate() {
       device_->Allocate(hidden_.bytes(), MemoryClass::kWorkspace));
   hidden_.data = hidden_memory_.data();
   if (logit_rows_ > 0) {
-    INLAY_ASSIGN_OR_RETURN(logits_,
-                           device_->Allocate(LogitRows(logit_rows_).bytes(),
-                                             MemoryClass::kWorkspace));
+    INLAY_ASSIGN_OR_RETURN(
+        logits_, device_->Allocate(HeadRows(logit_rows_, head_width()).bytes(),
+                                   MemoryClass::kWorkspace));
   }
   if (device_->host_addressable()) return absl::OkStatus();
   INLAY_RETURN_IF_ERROR(AllocateExchange());
   if (logit_rows_ > 0) {
     INLAY_ASSIGN_OR_RETURN(
-        host_logits_, device_->AllocateStaging(LogitRows(kLogitSlice).bytes()));
+        host_logits_,
+        device_->AllocateStaging(HeadRows(kLogitSlice, head_width()).bytes()));
   }
   BatchLimits most;
   most.tokens = limits_.tokens;
@@ -163,7 +164,7 @@ absl::Status Executor::Compute(const ForwardBatch& batch) {
 // One token of each sequence, and the logits of all.
 bool Executor::IsDecode(const ForwardBatch& batch) const {
   return model_->CanBeFixed() && !model_->info().is_encoder &&
-         batch.tokens.size() <= kMostFixed &&
+         !model_->info().is_headless && batch.tokens.size() <= kMostFixed &&
          batch.logit_rows.size() == batch.tokens.size() &&
          batch.SequencesOf(0).size() == batch.tokens.size();
 }
@@ -255,11 +256,6 @@ absl::Status Executor::Launch(const ForwardBatch& batch,
   return recorded.graph == nullptr ? queue() : stream_->Launch(*recorded.graph);
 }
 
-TensorView Executor::LogitRows(int64_t count) const {
-  return MatrixView(logits_.data(), DType::kF32, count,
-                    model_->info().logit_width());
-}
-
 absl::Status Executor::ComputeLogits(int64_t begin, const TensorView& logits) {
   return model_->Logits(hidden_.RowSlice(begin, logits.rows()), logits,
                         absl::MakeSpan(workspace_.data(), workspace_.bytes()),
@@ -319,6 +315,41 @@ absl::Status Executor::Hidden(int64_t begin, int64_t count,
                                                : F16ToF32(bits));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Span<const float>> Executor::OfPooled(
+    PooledHead head, absl::Span<const float> rows) {
+  const ModelInfo& info = model_->info();
+  const auto count = static_cast<int64_t>(rows.size()) /
+                     std::max<int64_t>(1, info.hidden_size);
+  const bool embeds = head == PooledHead::kEmbedding;
+  const TensorView input = hidden_.RowSlice(0, count);
+  const TensorView output =
+      HeadRows(count, embeds ? info.pooled_width : info.logit_width());
+  std::vector<uint16_t> rounded;
+  const void* states = rows.data();
+  if (input.dtype != DType::kF32) {
+    rounded.reserve(rows.size());
+    for (const float value : rows) {
+      rounded.push_back(input.dtype == DType::kBF16 ? F32ToBF16(value)
+                                                    : F32ToF16(value));
+    }
+    states = rounded.data();
+  }
+  const auto workspace = absl::MakeSpan(workspace_.data(), workspace_.bytes());
+  INLAY_RETURN_IF_ERROR(
+      device_->Copy(input.data, states, input.bytes(), *stream_));
+  INLAY_RETURN_IF_ERROR(
+      embeds ? model_->Pooled(input, output, workspace, *stream_)
+             : model_->Logits(input, output, workspace, *stream_));
+  if (!host_logits_.empty()) {
+    INLAY_RETURN_IF_ERROR(device_->Copy(host_logits_.data(), logits_.data(),
+                                        output.bytes(), *stream_));
+  }
+  INLAY_RETURN_IF_ERROR(stream_->Synchronize());
+  const Buffer& out = host_logits_.empty() ? logits_ : host_logits_;
+  return absl::MakeConstSpan(out.as<float>(),
+                             static_cast<size_t>(output.elements()));
 }
 
 absl::StatusOr<float*> Executor::Logits(int64_t begin, int64_t count) {

@@ -3,6 +3,7 @@
 #ifndef INLAY_CORE_ENGINE_EXECUTOR_H_
 #define INLAY_CORE_ENGINE_EXECUTOR_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -83,6 +84,12 @@ class Executor {
   // Appends the hidden states of the same rows to `rows`, as float32; as many
   // as Forward was asked for. Waits for them.
   absl::Status Hidden(int64_t begin, int64_t count, std::vector<float>* rows);
+  enum class PooledHead : uint8_t { kEmbedding, kLogits };  // Model's
+  // What the head makes of `rows`, at most kLogitSlice of [hidden_size], one
+  // after another: waits for it. Rows of hidden states are no longer there
+  // then. Valid until the next call of this or Logits().
+  absl::StatusOr<absl::Span<const float>> OfPooled(
+      PooledHead head, absl::Span<const float> rows);
   // What the last Forward, which sampled, chose for each logit row (a code of
   // kernels/sample where there is no token): waits for it. Valid until the next
   // pass but one.
@@ -132,7 +139,16 @@ class Executor {
   absl::Status QueueLogits(int64_t begin, int64_t count);
   absl::Status QueueSampling(int64_t count);
   absl::Status QueueTokens(int64_t count, int turn);
-  TensorView LogitRows(int64_t count) const;
+  // Of the wider of the model's heads.
+  int64_t head_width() const {
+    return std::max(model_->info().logit_width(), model_->info().pooled_width);
+  }
+  TensorView LogitRows(int64_t count) const {
+    return HeadRows(count, model_->info().logit_width());
+  }
+  TensorView HeadRows(int64_t count, int64_t width) const {
+    return MatrixView(logits_.data(), DType::kF32, count, width);
+  }
   absl::Status ReserveImage(size_t bytes);
 
   Device* device_;
@@ -145,8 +161,8 @@ class Executor {
   Buffer hidden_memory_;
   Buffer exchange_;  // DeviceBatch::exchange; may be empty
   int64_t logit_rows_ = kLogitSlice;
-  Buffer logits_;  // [logit_rows_, logit_width()] float32
-  // [kLogitSlice, logit_width()]; empty where the host reads logits_.
+  Buffer logits_;  // [logit_rows_, head_width()] float32
+  // [kLogitSlice, head_width()]; empty where the host reads logits_.
   Buffer host_logits_;
   std::unique_ptr<DeviceSampler> sampler_;  // null: the host samples
   std::array<Turn, DeviceSampler::kTurns> turns_;

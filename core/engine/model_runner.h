@@ -319,6 +319,11 @@ class ModelRunner final : private KvOwner {
   absl::Status TakeDeviceTokens();
   absl::Status SampleRows(int64_t begin, int64_t count);
   absl::Status PoolRows(int64_t begin, int64_t count);
+  // BatchItem::pooled of those whose last token is in the batch.
+  absl::Status FinishPools();
+  // What `head` makes of their pooled states, in their place.
+  absl::Status HeadsOfPooled(Executor::PooledHead head,
+                             absl::Span<BatchItem* const> items);
   absl::Status SampleRow(LogitRow& row, absl::Span<float> logits);
   // The step ahead (step_ahead.cc). Whether one may be queued behind the batch,
   bool MayGoAhead(const StepLimits& limits) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -346,7 +351,8 @@ class ModelRunner final : private KvOwner {
   static StepResult Fail(Request& request, const absl::Status& status);
   bool TakeToken(Request& request, const SampleResult& sample)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status EmitClassification(const Request& request, LogitRow& row)
+  absl::Status EmitClassification(const Request& request,
+                                  std::vector<float> logits)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EmitRows(BatchItem& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

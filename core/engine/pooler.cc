@@ -6,6 +6,31 @@
 #include "memory/status.h"
 
 namespace inlay {
+namespace {
+
+// torch's normalize() divides by no less.
+constexpr double kLeast = 1e-12;
+
+}  // namespace
+
+absl::Status CheckFinite(absl::Span<const float> values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    return NumericError(
+        FormattedString("the embedding is not finite: value %d of %d is %g", i,
+                        values.size(), values[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NormaliseEmbedding(absl::Span<float> values) {
+  INLAY_RETURN_IF_ERROR(CheckFinite(values));
+  double squares = 0;
+  for (const double value : values) squares += value * value;
+  const double length = std::fmax(std::sqrt(squares), kLeast);
+  for (float& value : values) value = static_cast<float>(value / length);
+  return absl::OkStatus();
+}
 
 bool Pooler::Wants(int64_t position, int64_t num_tokens) const {
   switch (pooling_) {
@@ -30,8 +55,6 @@ void Pooler::Add(absl::Span<const float> hidden) {
 absl::StatusOr<std::vector<float>> Pooler::Finish() const {
   double squares = 0;
   for (const double sum : sum_) squares += sum * sum;
-  // torch's normalize() divides by no less.
-  constexpr double kLeast = 1e-12;
   const double count = static_cast<double>(count_);
   const double divisor =
       normalise_ ? std::fmax(std::sqrt(squares), kLeast * count) : count;
@@ -39,12 +62,8 @@ absl::StatusOr<std::vector<float>> Pooler::Finish() const {
   pooled.reserve(sum_.size());
   for (const double sum : sum_) {
     pooled.push_back(static_cast<float>(sum / divisor));
-    if (!std::isfinite(pooled.back())) {
-      return NumericError(
-          FormattedString("the embedding is not finite: value %d of %d is %g",
-                          pooled.size() - 1, sum_.size(), pooled.back()));
-    }
   }
+  INLAY_RETURN_IF_ERROR(CheckFinite(pooled));
   return pooled;
 }
 

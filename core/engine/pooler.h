@@ -11,6 +11,11 @@
 
 namespace inlay {
 
+// To length 1. INTERNAL when a value is not finite.
+absl::Status NormaliseEmbedding(absl::Span<float> values);
+// INTERNAL when a value is not finite.
+absl::Status CheckFinite(absl::Span<const float> values);
+
 class Pooler {
  public:
   Pooler() = default;  // takes nothing

@@ -183,19 +183,21 @@ void Code(C& c, SamplingParams& e) {
 // Logits, an embedding or a classification, which exclude each other, in one
 // byte: the numbers after LogitsMode's are poolings, each without and with
 // normalisation, and those after them activations. A bit says that token types
-// follow.
+// follow. Poolings through the model's layers come behind these.
 template <typename C>
 void Wanted(C& c, RequestOptions& e) {
   constexpr auto kLogits = static_cast<uint8_t>(LogitsMode::kGenerated);
   constexpr auto kPoolings =
       static_cast<uint8_t>(kLogits + 2 * static_cast<uint8_t>(Pooling::kLast));
-  constexpr auto kLast = static_cast<uint8_t>(
+  constexpr auto kLabels = static_cast<uint8_t>(
       kPoolings + 1 + static_cast<uint8_t>(LabelActivation::kSoftmax));
+  constexpr auto kLast = static_cast<uint8_t>(kLabels + kPoolings - kLogits);
   constexpr uint8_t kTypes = 0x80;
   auto wanted = static_cast<uint8_t>(e.logits);
   if (e.pooling != Pooling::kNone) {
-    wanted = static_cast<uint8_t>(
-        kLogits + 2 * static_cast<uint8_t>(e.pooling) - (e.normalise ? 0 : 1));
+    wanted = static_cast<uint8_t>((e.projects ? kLabels : kLogits) +
+                                  2 * static_cast<uint8_t>(e.pooling) -
+                                  (e.normalise ? 0 : 1));
   } else if (e.classifies) {
     wanted = static_cast<uint8_t>(kPoolings + 1 +
                                   static_cast<uint8_t>(e.activation));
@@ -206,8 +208,9 @@ void Wanted(C& c, RequestOptions& e) {
   if constexpr (!C::kWrites) {
     wanted &= static_cast<uint8_t>(~kTypes);
     if (wanted > kLast) wanted = static_cast<uint8_t>(c.Fail());
-    const int rest = wanted - kLogits;
-    e.classifies = wanted > kPoolings;
+    e.projects = wanted > kLabels;
+    const int rest = wanted - (e.projects ? kLabels : kLogits);
+    e.classifies = wanted > kPoolings && !e.projects;
     const bool embeds = rest > 0 && !e.classifies;
     e.logits = rest > 0 ? LogitsMode::kNone : static_cast<LogitsMode>(wanted);
     e.pooling = embeds ? static_cast<Pooling>((rest + 1) / 2) : Pooling::kNone;
@@ -223,8 +226,8 @@ void Code(C& c, RequestOptions& e) {
   auto& [input, mode, text, tokens, text_pair, is_pair, types,
          prompt_for_answer, add_special, parse_special, max_tokens, ignore_eos,
          stop_tokens, stop_strings, sampling, logits, positions, score, pooling,
-         normalise, defaults, classifies, activation, label_defaults, resume,
-         priority, deadline, share, tag, user_data] = e;
+         projects, normalise, defaults, classifies, activation, label_defaults,
+         resume, priority, deadline, share, tag, user_data] = e;
   // What the input was made of is not in it, nor what only the host can follow.
   static_cast<void>(input), static_cast<void>(text);
   static_cast<void>(text_pair), static_cast<void>(is_pair);
@@ -234,6 +237,7 @@ void Code(C& c, RequestOptions& e) {
   static_cast<void>(defaults), static_cast<void>(label_defaults);
   // Wanted() has them.
   static_cast<void>(logits), static_cast<void>(pooling);
+  static_cast<void>(projects);
   static_cast<void>(normalise), static_cast<void>(classifies);
   static_cast<void>(activation), static_cast<void>(types);
   Small(c, mode, static_cast<uint8_t>(InputMode::kReplace));

@@ -51,6 +51,7 @@ struct RequestOptions {
   // then. kNone: none. With `embedding_defaults`, as the model's files say
   // (where they do not: the mean of an encoder, the last token's of a decoder).
   Pooling pooling = Pooling::kNone;
+  bool projects = false;  // what is pooled goes through Model::Pooled
   bool normalise = false;
   bool embedding_defaults = false;
 

@@ -278,6 +278,7 @@ absl::Status ModelRunner::Sample(StepInfo& info) {
       begin = end;
     }
   }
+  INLAY_RETURN_IF_ERROR(FinishPools());
   for (const LogitRow& row : batch_.rows)
     info.sampled_tokens += row.samples ? 1 : 0;
   return absl::OkStatus();
@@ -336,6 +337,51 @@ absl::Status ModelRunner::PoolRows(int64_t begin, int64_t count) {
     if (!rows[i].pools) continue;
     Request& request = *batch_.items[static_cast<size_t>(rows[i].item)].request;
     request.pooler.Add(absl::MakeConstSpan(hidden).subspan(i * width, width));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::FinishPools() {
+  // Of those that the model makes something else of.
+  std::vector<BatchItem*> labelled, projected;
+  for (BatchItem& item : batch_.items) {
+    const Request& request = *item.request;
+    if (!item.plan.samples || !item.status.ok() || !request.pooler.active()) {
+      continue;
+    }
+    item.pooled = request.pooler.Finish();
+    if (!item.pooled.ok()) continue;
+    if (request.options.classifies) labelled.push_back(&item);
+    if (request.options.projects) projected.push_back(&item);
+  }
+  INLAY_RETURN_IF_ERROR(HeadsOfPooled(Executor::PooledHead::kLogits, labelled));
+  INLAY_RETURN_IF_ERROR(
+      HeadsOfPooled(Executor::PooledHead::kEmbedding, projected));
+  for (BatchItem* item : projected) {
+    const absl::Status status =
+        item->request->options.normalise
+            ? NormaliseEmbedding(absl::MakeSpan(*item->pooled))
+            : CheckFinite(*item->pooled);
+    if (!status.ok()) item->pooled = status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::HeadsOfPooled(Executor::PooledHead head,
+                                        absl::Span<BatchItem* const> items) {
+  for (size_t begin = 0; begin < items.size(); begin += Executor::kLogitSlice) {
+    const auto slice = items.subspan(begin, Executor::kLogitSlice);
+    std::vector<float> rows;
+    for (const BatchItem* item : slice) {
+      rows.insert(rows.end(), item->pooled->begin(), item->pooled->end());
+    }
+    INLAY_ASSIGN_OR_RETURN(const absl::Span<const float> out,
+                           executor_->OfPooled(head, rows));
+    const size_t width = out.size() / slice.size();
+    for (size_t i = 0; i < slice.size(); ++i) {
+      const auto row = out.subspan(i * width, width);
+      slice[i]->pooled->assign(row.begin(), row.end());
+    }
   }
   return absl::OkStatus();
 }

@@ -46,7 +46,8 @@ LogitRow MakeLogitRow(const StepItem& item, const Request& request,
       position + 1 < request.prompt_end) {
     row.scored = request.session->log[static_cast<size_t>(position + 1)];
   }
-  row.classifies = fresh && request.options.classifies && position == 0;
+  row.classifies = fresh && request.options.classifies &&
+                   !request.pooler.active() && position == 0;
   row.pools = fresh && request.pooler.Wants(position, request.prompt_end);
   return row;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/engine/request.h"
 #include "core/model/model.h"
 #include "memory/kv/tables.h"
@@ -42,6 +43,9 @@ struct BatchItem {
   int32_t first_row = 0;  // LogitRows [first_row, last_row) are its own
   int32_t last_row = 0;
   absl::Status status;  // not OK: the request ends with it
+  // What the request's pooler gives in this step, and the model of it: an
+  // embedding or logits of labels.
+  absl::StatusOr<std::vector<float>> pooled = std::vector<float>();
 };
 
 struct StepBatch {

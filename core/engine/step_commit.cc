@@ -66,17 +66,19 @@ StepResult ModelRunner::CommitItem(BatchItem& item) {
   request.delivered_end = std::max(request.delivered_end, end);
   if (!item.plan.samples) return result;
   if (request.max_new_tokens == 0) {
+    if (!item.pooled.ok()) return Fail(request, item.pooled.status());
     if (request.options.classifies) {
-      INLAY_DCHECK(item.last_row > item.first_row);
-      LogitRow& row = batch_.rows[static_cast<size_t>(item.first_row)];
-      const absl::Status status = EmitClassification(request, row);
+      const bool pools = request.pooler.active();
+      INLAY_DCHECK(pools || item.last_row > item.first_row);
+      const absl::Status status = EmitClassification(
+          request,
+          pools ? *std::move(item.pooled)
+                : std::move(
+                      batch_.rows[static_cast<size_t>(item.first_row)].logits));
       if (!status.ok()) return Fail(request, status);
-    }
-    if (request.pooler.active()) {
+    } else if (request.pooler.active()) {
       Event event = MakeEvent(request, EventKind::kEmbedding);
-      auto pooled = request.pooler.Finish();
-      if (!pooled.ok()) return Fail(request, pooled.status());
-      event.values = *std::move(pooled);
+      event.values = *std::move(item.pooled);
       context_.events->Push(std::move(event));
     }
     request.finish.reason = FinishReason::kLength;
@@ -90,17 +92,17 @@ StepResult ModelRunner::CommitItem(BatchItem& item) {
 }
 
 absl::Status ModelRunner::EmitClassification(const Request& request,
-                                             LogitRow& row) {
-  for (size_t i = 0; i < row.logits.size(); ++i) {
-    if (std::isfinite(row.logits[i])) continue;
+                                             std::vector<float> logits) {
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (std::isfinite(logits[i])) continue;
     return NumericError(
         FormattedString("the logits of labels are not finite: label %d of %d "
                         "has %g",
-                        i, row.logits.size(), row.logits[i]));
+                        i, logits.size(), logits[i]));
   }
   Event event = MakeEvent(request, EventKind::kClassification);
-  event.scores = LabelScores(request.options.activation, row.logits);
-  event.values = std::move(row.logits);
+  event.scores = LabelScores(request.options.activation, logits);
+  event.values = std::move(logits);
   context_.events->Push(std::move(event));
   return absl::OkStatus();
 }

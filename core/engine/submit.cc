@@ -205,6 +205,7 @@ absl::Status ModelRunner::ChoosePooling(RequestOptions& options) const {
         defaults.unsupported));
   }
   options.pooling = defaults.pooling;
+  options.projects = !defaults.dense.empty();
   options.normalise = defaults.normalise;
   if (options.pooling == Pooling::kNone) {
     options.pooling =
@@ -216,10 +217,19 @@ absl::Status ModelRunner::ChoosePooling(RequestOptions& options) const {
 absl::Status ModelRunner::CheckEmbedding(const RequestOptions& options) const {
   const bool embeds = options.pooling != Pooling::kNone;
   if (!embeds && !options.classifies) {
+    if (loaded_->info.is_headless) {
+      return absl::InvalidArgumentError(
+          "the model is a network without its head and generates nothing: set "
+          "embedding");
+    }
     if (!loaded_->info.is_encoder) return absl::OkStatus();
     return absl::InvalidArgumentError(
         "the model is an encoder and generates nothing: set embedding or, if "
         "it has labels, classification");
+  }
+  if (options.projects && loaded_->info.pooled_width == 0) {
+    return absl::InvalidArgumentError(
+        "the embedding is to go through layers that the model does not have");
   }
   if (embeds && options.classifies) {
     return absl::InvalidArgumentError(
@@ -438,8 +448,14 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
   request->max_new_tokens = entry.max_new_tokens;
   request->finish.prompt_tokens = static_cast<uint64_t>(entry.num_tokens_total);
   request->first_wanted = draft.first_wanted;
-  request->pooler =
-      Pooler(request->options.pooling, request->options.normalise);
+  if (request->options.classifies && loaded_->info.labels_of_mean) {
+    request->pooler = Pooler(Pooling::kMean, false);
+  } else {
+    // Behind the model's layers it is normalised later.
+    request->pooler =
+        Pooler(request->options.pooling,
+               request->options.normalise && !request->options.projects);
+  }
   request->submitted = now;
 
   // The scheduler last: until it knows the request, all can be taken back.

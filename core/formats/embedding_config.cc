@@ -49,6 +49,20 @@ absl::Status ReadPooling(const Json& config, EmbeddingDefaults* defaults) {
   return absl::OkStatus();
 }
 
+struct NamedActivation {
+  std::string_view name;  // of a class in torch.nn
+  DenseActivation activation;
+};
+constexpr NamedActivation kActivations[] = {
+    {"Identity", DenseActivation::kIdentity},
+    {"Tanh", DenseActivation::kTanh},
+    {"GELU", DenseActivation::kGelu},
+    {"ReLU", DenseActivation::kRelu},
+    {"SiLU", DenseActivation::kSilu}};
+
+constexpr int64_t kMaxFeatures = int64_t{1} << 20;
+constexpr size_t kMaxDense = 16;
+
 // The configuration of a module in the folder that modules.json names.
 absl::StatusOr<Json> ModuleConfig(const std::string& directory,
                                   const Json& module) {
@@ -62,12 +76,76 @@ absl::StatusOr<Json> ModuleConfig(const std::string& directory,
       FormattedString("%s/%s/config.json", directory, path));
 }
 
+// What of a Dense module's configuration there is nothing for; "": all is well,
+// and `dense` has it.
+absl::StatusOr<std::string> ReadDense(const Json& config, DenseModule* dense) {
+  for (const auto& [key, size] : {std::pair{"in_features", &dense->inputs},
+                                  std::pair{"out_features", &dense->outputs}}) {
+    INLAY_ASSIGN_OR_RETURN(*size, JsonInt(config, key, 0, 1, kMaxFeatures));
+    if (*size > 0) continue;
+    return absl::InvalidArgumentError(FormattedString(
+        "the config.json of a module Dense has no %s, allowed: 1 to %d", key,
+        kMaxFeatures));
+  }
+  INLAY_ASSIGN_OR_RETURN(dense->bias, JsonBool(config, "bias", true));
+  for (const char* key : {"module_input_name", "module_output_name"}) {
+    INLAY_ASSIGN_OR_RETURN(const std::string name,
+                           JsonString(config, key, "sentence_embedding"));
+    if (name != "sentence_embedding") {
+      return FormattedString("a module Dense with %s %s", key, Quoted(name));
+    }
+  }
+  INLAY_ASSIGN_OR_RETURN(const std::string path,
+                         JsonString(config, "activation_function", ""));
+  const std::string_view name =
+      std::string_view(path).substr(path.rfind('.') + 1);
+  for (const NamedActivation& named : kActivations) {
+    if (named.name != name) continue;
+    dense->activation = named.activation;
+    return std::string();
+  }
+  return FormattedString("a module Dense with the activation %s", Quoted(path));
+}
+
+absl::Status AddDense(const std::string& directory, const Json& module,
+                      EmbeddingDefaults* defaults) {
+  INLAY_ASSIGN_OR_RETURN(const Json config, ModuleConfig(directory, module));
+  DenseModule dense;
+  INLAY_ASSIGN_OR_RETURN(dense.folder, JsonString(module, "path", ""));
+  INLAY_ASSIGN_OR_RETURN(std::string unsupported, ReadDense(config, &dense));
+  if (unsupported.empty() &&
+      (defaults->pooling == Pooling::kNone || defaults->normalise)) {
+    unsupported =
+        "a module Dense that does not come between the pooling and "
+        "the normalisation";
+  }
+  if (!unsupported.empty()) {
+    defaults->unsupported = std::move(unsupported);
+    return absl::OkStatus();
+  }
+  const std::vector<DenseModule>& before = defaults->dense;
+  if (before.size() == kMaxDense) {
+    return absl::InvalidArgumentError(FormattedString(
+        "there are more than %d modules Dense, allowed: so many", kMaxDense));
+  }
+  if (!before.empty() && before.back().outputs != dense.inputs) {
+    return absl::InvalidArgumentError(
+        FormattedString("%s: in_features is %d, allowed: %d, what %s gives",
+                        Quoted(dense.folder), dense.inputs,
+                        before.back().outputs, Quoted(before.back().folder)));
+  }
+  defaults->dense.push_back(std::move(dense));
+  return absl::OkStatus();
+}
+
 absl::Status ReadModule(const std::string& directory, const Json& module,
                         EmbeddingDefaults* defaults) {
   INLAY_ASSIGN_OR_RETURN(const std::string type,
                          JsonString(module, "type", ""));
   const std::string name = type.substr(type.rfind('.') + 1);
-  if (name == "Transformer") return absl::OkStatus();
+  // Nothing is dropped but in training.
+  if (name == "Transformer" || name == "Dropout") return absl::OkStatus();
+  if (name == "Dense") return AddDense(directory, module, defaults);
   if (name == "Normalize") {
     defaults->normalise = true;
     return absl::OkStatus();
@@ -98,6 +176,8 @@ absl::StatusOr<EmbeddingDefaults> ReadEmbeddingDefaults(
     const absl::Status read = ReadModule(directory, module, &defaults);
     if (!read.ok()) return InFile(path, read);
   }
+  // Layers that come before or behind what is not there are of no use.
+  if (!defaults.unsupported.empty()) defaults.dense.clear();
   return defaults;
 }
 

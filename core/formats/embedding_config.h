@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -18,14 +19,29 @@ enum class Pooling : uint8_t {
   kLast,  // the last token's
 };
 
+enum class DenseActivation : uint8_t { kIdentity, kTanh, kGelu, kRelu, kSilu };
+
+// A layer behind the pooling: tensors FOLDER.linear.weight [outputs, inputs]
+// and FOLDER.linear.bias [outputs].
+struct DenseModule {
+  std::string folder;
+  int64_t inputs = 0;
+  int64_t outputs = 0;
+  bool bias = true;
+  DenseActivation activation = DenseActivation::kIdentity;
+
+  std::string linear() const { return folder + ".linear"; }
+};
+
 struct EmbeddingDefaults {
   Pooling pooling = Pooling::kNone;  // kNone: the files do not say
-  bool normalise = false;            // to length 1
+  std::vector<DenseModule> dense;    // one after another
+  bool normalise = false;            // to length 1, after all that
   // What they ask for and Inlay does not have, for a message; "" : nothing.
   std::string unsupported;
 };
 
-// Reads modules.json of `directory` and the configuration of the pooling that
+// Reads modules.json of `directory` and the configuration of the modules that
 // it names; all defaults where there is none. INVALID_ARGUMENT naming file and
 // key when one is malformed. Source: sentence-transformers 5.
 absl::StatusOr<EmbeddingDefaults> ReadEmbeddingDefaults(

@@ -1,6 +1,10 @@
 #include "core/formats/gguf_arch.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "core/formats/describe.h"
+#include "core/formats/gguf_encoder_names.h"
 #include "core/formats/gguf_gemma_names.h"
 #include "core/formats/gguf_gpt_names.h"
 #include "core/formats/gguf_names.h"
@@ -128,6 +132,31 @@ constexpr GgufArch kArchs[] = {
      gguf_names::kExaoneMoe},
     {"exaone-moe", "ExaoneMoEForCausalLM", "exaone_moe",
      gguf_names::kExaoneMoe},
+    {"gemma-embedding", "Gemma3TextModel", "gemma3_text",
+     gguf_names::kGemmaEmbedding},
+    {"bert", "BertModel", "bert", gguf_names::kBert},
+    {"bert", "BertForMaskedLM", "bert", gguf_names::kBert},
+    {"bert", "BertForSequenceClassification", "bert", gguf_names::kBert},
+    {"bert", "RobertaModel", "roberta", gguf_names::kRoberta},
+    {"bert", "RobertaForMaskedLM", "roberta", gguf_names::kRoberta},
+    {"bert", "RobertaForSequenceClassification", "roberta",
+     gguf_names::kRoberta},
+    {"bert", "XLMRobertaModel", "xlm-roberta", gguf_names::kRoberta},
+    {"bert", "XLMRobertaForMaskedLM", "xlm-roberta", gguf_names::kRoberta},
+    {"bert", "XLMRobertaForSequenceClassification", "xlm-roberta",
+     gguf_names::kRoberta},
+    {"bert", "CamembertModel", "camembert", gguf_names::kRoberta},
+    {"bert", "CamembertForMaskedLM", "camembert", gguf_names::kRoberta},
+    {"bert", "CamembertForSequenceClassification", "camembert",
+     gguf_names::kRoberta},
+    {"bert", "DistilBertModel", "distilbert", gguf_names::kDistilBert},
+    {"bert", "DistilBertForMaskedLM", "distilbert", gguf_names::kDistilBert},
+    {"nomic-bert", "NomicBertModel", "nomic_bert", gguf_names::kNomicBert},
+    {"modern-bert", "ModernBertModel", "modernbert", gguf_names::kModernBert},
+    {"modern-bert", "ModernBertForMaskedLM", "modernbert",
+     gguf_names::kModernBert},
+    {"modern-bert", "ModernBertForSequenceClassification", "modernbert",
+     gguf_names::kModernBert},
 };
 
 // The number that stands in `text` where `pattern` has its '#'; empty for a
@@ -223,7 +252,15 @@ absl::StatusOr<const GgufArch*> FindGgufArchOf(const Json& config) {
                          !list->empty() && list->front().is_string();
   INLAY_ASSIGN_OR_RETURN(const std::string type,
                          JsonString(config, "model_type", ""));
-  const std::string name = is_listed ? list->front().get<std::string>() : type;
+  std::string name = is_listed ? list->front().get<std::string>() : type;
+  // The network without its head: files without one have it tied.
+  constexpr std::string_view kBare = "Model";
+  const bool has_row = std::any_of(
+      std::begin(kArchs), std::end(kArchs),
+      [&](const GgufArch& arch) { return arch.architecture == name; });
+  if (!has_row && name.ends_with(kBare)) {
+    name.replace(name.size() - kBare.size(), kBare.size(), "ForCausalLM");
+  }
   if (name == "MistralForCausalLM" || name == "mistral") {
     return FindGgufArch("llama");
   }
@@ -244,6 +281,18 @@ std::string_view GgufJoinedQkv(std::string_view model_type) {
   if (model_type == "gpt_bigcode") return "c_attn";
   const bool is_other = model_type == "bloom" || model_type == "falcon";
   return is_other ? "query_key_value" : std::string_view();
+}
+
+absl::StatusOr<int64_t> PositionsBefore(const Json& config,
+                                        std::string_view model_type) {
+  if (model_type != "roberta" && model_type != "xlm-roberta" &&
+      model_type != "camembert") {
+    return 0;
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t padding,
+      JsonInt(config, "pad_token_id", 1, 0, int64_t{1} << 24));
+  return padding + 1;
 }
 
 std::string NemotronPattern(const Json& config) {

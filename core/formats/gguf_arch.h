@@ -67,6 +67,11 @@ std::string NemotronPattern(const Json& config);
 // there is none.
 std::string_view GgufJoinedQkv(std::string_view model_type);
 
+// Rows of RoBERTa's positions before that of the first token, which files leave
+// out; 0 of other families.
+absl::StatusOr<int64_t> PositionsBefore(const Json& config,
+                                        std::string_view model_type);
+
 struct TensorName {
   std::string name;
   GgufLayout layout = GgufLayout::kSame;

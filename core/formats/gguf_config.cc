@@ -8,6 +8,7 @@
 
 #include "core/formats/gguf_arch_keys.h"
 #include "core/formats/gguf_cohere_moe.h"
+#include "core/formats/gguf_encoder.h"
 #include "core/formats/gguf_experts.h"
 #include "core/formats/gguf_gemma.h"
 #include "core/formats/gguf_gemma3n.h"
@@ -179,8 +180,16 @@ absl::Status ReadMinistral(const GgufArchKeys& keys, const GgufSizes& sizes,
 absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
                         const GgufSizes& sizes, Json* config) {
   INLAY_ASSIGN_OR_RETURN(const auto window, Window(keys));
+  if (IsGgufBert(keys.arch())) return ReadGgufBert(files, keys, sizes, config);
+  INLAY_ASSIGN_OR_RETURN(const auto causal, keys.Bool("attention.causal"));
+  const bool is_embedder = keys.arch() == "gemma-embedding";
+  if (is_embedder) {
+    (*config)["use_bidirectional_attention"] = true;
+  } else if (!causal.value_or(true)) {
+    (*config)["is_causal"] = false;
+  }
   if (keys.arch() == "gemma") return absl::OkStatus();
-  if (keys.arch() == "gemma2" || keys.arch() == "gemma3") {
+  if (keys.arch() == "gemma2" || keys.arch() == "gemma3" || is_embedder) {
     return ReadGgufGemma(keys, sizes, window, config);
   }
   if (keys.arch() == "phi3" || keys.arch() == "gpt-oss") {

@@ -7,6 +7,7 @@
 
 #include "core/formats/exaone_config.h"
 #include "core/formats/gguf_cohere_moe.h"
+#include "core/formats/gguf_encoder.h"
 #include "core/formats/gguf_experts_writer.h"
 #include "core/formats/gguf_family_defaults.h"
 #include "core/formats/gguf_gemma3n.h"
@@ -57,6 +58,11 @@ class ConfigWriter {
   absl::StatusOr<GgufConfigTensors> Write() {
     INLAY_RETURN_IF_ERROR(
         keys_.writer().SetString("general.architecture", arch_.name));
+    if (IsGgufBert(arch_.name)) {
+      INLAY_RETURN_IF_ERROR(SetGgufBert(keys_, arch_.architecture, &tensors_));
+      return std::move(tensors_);
+    }
+    INLAY_RETURN_IF_ERROR(SetGgufDirection(keys_));
     if (arch_.name == "gpt2") {
       INLAY_RETURN_IF_ERROR(WriteGpt2());
     } else if (arch_.name == "mamba2") {

@@ -196,7 +196,7 @@ absl::Status ReadGgufGemma(const GgufArchKeys& keys, const GgufSizes& sizes,
     INLAY_RETURN_IF_ERROR(keys.CopyNumber(key, name, config));
   }
   return ReadGgufPattern(keys, sizes.layers,
-                         keys.arch() == "gemma3" && !window.has_value(),
+                         keys.arch() != "gemma2" && !window.has_value(),
                          config);
 }
 

@@ -7,6 +7,7 @@
 #include "core/formats/expert_source.h"
 #include "core/formats/gguf_arch.h"
 #include "core/formats/gguf_config.h"
+#include "core/formats/gguf_encoder.h"
 #include "core/formats/gguf_files.h"
 #include "core/formats/gguf_metadata.h"
 #include "core/formats/gguf_parts.h"
@@ -64,6 +65,9 @@ absl::Status ReadModel(const ModelFilesOptions& options, GgufFiles files,
   INLAY_ASSIGN_OR_RETURN(GgufConfig config, ReadGgufConfig(files, *arch));
   INLAY_RETURN_IF_ERROR(CheckVocabulary(header, config.json));
   model->config = std::move(config.json);
+  INLAY_ASSIGN_OR_RETURN(
+      model->embedding,
+      ReadGgufEmbedding(files, GgufArchKeys(header, arch->name)));
   INLAY_ASSIGN_OR_RETURN(
       auto stored,
       MakeGgufSource(std::move(files), *arch, config.heads, config.layers));

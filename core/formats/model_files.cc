@@ -7,6 +7,7 @@
 #include "core/formats/gguf_model.h"
 #include "core/formats/group_source.h"
 #include "core/formats/head_source.h"
+#include "core/formats/joined_source.h"
 #include "core/formats/model_path.h"
 #include "core/formats/quantized_source.h"
 #include "core/formats/rope_config.h"
@@ -131,6 +132,32 @@ absl::Status PresentWeights(const std::string& text, ModelFiles* files) {
   return absl::OkStatus();
 }
 
+// The weights of Dense modules, which lie in folders of their own, beside the
+// model's. Where there are none that can be read, embeddings as the files say
+// them are not supported.
+absl::Status JoinDense(WeightAccess access, ModelFiles* files) {
+  EmbeddingDefaults& embedding = files->embedding;
+  std::vector<JoinedPart> parts = {{"", files->weights}};
+  for (const DenseModule& dense : embedding.dense) {
+    auto opened = OpenSafetensors(
+        FormattedString("%s/%s", files->directory, dense.folder), access);
+    if (absl::IsNotFound(opened.status()) ||
+        absl::IsUnimplemented(opened.status())) {
+      embedding.unsupported = FormattedString(
+          "the weights of the module %s as safetensors", Quoted(dense.folder));
+      embedding.dense.clear();
+      return absl::OkStatus();
+    }
+    if (!opened.ok()) return opened.status();
+    parts.push_back({dense.folder + ".", *std::move(opened)});
+  }
+  if (parts.size() == 1) return absl::OkStatus();
+  auto joined = MakeJoinedSource(std::move(parts));
+  if (!joined.ok()) return InFile(files->directory, joined.status());
+  files->weights = *std::move(joined);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 DType RandomWeights::DTypeOf(std::string_view name) const {
@@ -168,6 +195,7 @@ absl::StatusOr<ModelFiles> OpenModelFiles(const std::string& path,
         files.weights,
         OpenSafetensors(files.directory, options.access, wanted));
     INLAY_RETURN_IF_ERROR(PresentWeights(text, &files));
+    INLAY_RETURN_IF_ERROR(JoinDense(options.access, &files));
   }
   return files;
 }

@@ -21,6 +21,11 @@ namespace inlay {
 using ModelFactory = absl::StatusOr<std::unique_ptr<Model>> (*)(
     const Json& config, ModelBuild& build);
 
+// Whether the architecture asked for has a head of labels.
+inline bool HasLabels(const ModelBuild& build) {
+  return build.architecture.ends_with("ForSequenceClassification");
+}
+
 struct ArchRow {
   std::string_view architecture;
   std::string_view model_type;
@@ -30,8 +35,12 @@ struct ArchRow {
 absl::Span<const ArchRow> Architectures();
 
 // By config.json's first "architectures" entry, or by its "model_type" when
-// there is none. UNIMPLEMENTED lists the supported architectures.
+// there is none; "...Model" is "...ForCausalLM" where it has no row of its own.
+// UNIMPLEMENTED lists the supported architectures.
 absl::StatusOr<const ArchRow*> FindArchitecture(const Json& config);
+
+// Whether config.json is of `row`'s network alone, saved without its head.
+bool IsBareNetwork(const Json& config, const ArchRow& row);
 
 }  // namespace inlay
 

@@ -22,6 +22,24 @@ constexpr ArchRow kArchitectures[] = {
 #undef INLAY_ARCHITECTURE
 };
 
+constexpr std::string_view kBare = "Model";
+constexpr std::string_view kCausal = "ForCausalLM";
+
+// "" where config.json names none.
+std::string FirstName(const Json& config) {
+  const Json* list = JsonFind(config, "architectures");
+  const bool is_listed = list != nullptr && list->is_array() &&
+                         !list->empty() && list->front().is_string();
+  return is_listed ? list->front().get<std::string>() : std::string();
+}
+
+const ArchRow* FindRow(std::string_view architecture) {
+  for (const ArchRow& row : kArchitectures) {
+    if (row.architecture == architecture) return &row;
+  }
+  return nullptr;
+}
+
 std::string SupportedNames() {
   std::string names;
   for (const ArchRow& row : kArchitectures) {
@@ -36,12 +54,7 @@ std::string SupportedNames() {
 absl::Span<const ArchRow> Architectures() { return kArchitectures; }
 
 absl::StatusOr<const ArchRow*> FindArchitecture(const Json& config) {
-  const Json* list = JsonFind(config, "architectures");
-  std::string name;
-  if (list != nullptr && list->is_array() && !list->empty() &&
-      list->front().is_string()) {
-    name = list->front().get<std::string>();
-  }
+  const std::string name = FirstName(config);
   INLAY_ASSIGN_OR_RETURN(const std::string model_type,
                          JsonString(config, "model_type", ""));
   for (const ArchRow& row : kArchitectures) {
@@ -49,6 +62,11 @@ absl::StatusOr<const ArchRow*> FindArchitecture(const Json& config) {
                      : row.architecture == name) {
       return &row;
     }
+  }
+  if (name.ends_with(kBare)) {
+    const std::string whole =
+        name.substr(0, name.size() - kBare.size()) + std::string(kCausal);
+    if (const ArchRow* row = FindRow(whole)) return row;
   }
   INLAY_RETURN_IF_ERROR(WhyNoTextModel(config));
   if (name.empty() && model_type.empty()) {
@@ -61,6 +79,11 @@ absl::StatusOr<const ArchRow*> FindArchitecture(const Json& config) {
       "architecture \"%s\" (model_type \"%s\") is not supported; supported are "
       "%s",
       name, model_type, SupportedNames()));
+}
+
+bool IsBareNetwork(const Json& config, const ArchRow& row) {
+  const std::string name = FirstName(config);
+  return name.ends_with(kBare) && row.architecture.ends_with(kCausal);
 }
 
 }  // namespace inlay

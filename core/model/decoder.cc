@@ -88,17 +88,23 @@ size_t Decoder::WorkspaceBytes(int64_t max_tokens, int64_t max_logit_rows,
   Arena arena(nullptr);
   Place(arena, max_tokens, std::min(max_tokens, max_sequences));
   Arena head(nullptr);
-  if (info_.logit_width() > 0) {
-    size_t kernel_bytes = head_.KernelBytes(max_logit_rows);
-    if (classifier_.has_value()) {
-      ClassifierScratch(head, max_logit_rows);
-      kernel_bytes = std::max(kernel_bytes,
-                              classifier_->dense.KernelBytes(max_logit_rows));
-    }
-    head.Take(kernel_bytes);
-  }
+  PlaceHead(head, max_logit_rows);
   // Room to align the caller's range.
   return std::max(arena.used(), head.used()) + kScratchAlignment;
+}
+
+Decoder::HeadScratch Decoder::PlaceHead(Arena& arena, int64_t rows) const {
+  HeadScratch space;
+  if (before_head_.present()) {
+    space.inner = arena.TakeMatrix(rows, before_head_.outputs(), activation_);
+  }
+  space.rows = arena.Take(
+      std::max(before_head_.ScratchBytes(rows), pooled_.ScratchBytes(rows)));
+  size_t kernel_bytes = info_.logit_width() > 0 ? head_.KernelBytes(rows) : 0;
+  kernel_bytes = std::max({kernel_bytes, before_head_.KernelBytes(rows),
+                           pooled_.KernelBytes(rows)});
+  space.kernel = arena.Take(kernel_bytes);
+  return space;
 }
 
 absl::Status Decoder::Prepare(Stream& stream) const {
@@ -286,16 +292,21 @@ absl::Status Decoder::Logits(TensorView hidden, TensorView logits,
                              Stream& stream) const {
   if (info_.logit_width() == 0) {
     return absl::FailedPreconditionError(
-        "an encoder without a head has no logits");
+        "a network without a head has no logits");
   }
   INLAY_ASSIGN_OR_RETURN(
       std::byte* const scratch,
       AlignScratch(workspace, WorkspaceBytes(0, hidden.rows())));
   const DeviceScope scope(*device_);
-  INLAY_RETURN_IF_ERROR(
-      classifier_.has_value()
-          ? Classify(hidden, logits, scratch, stream)
-          : head_.Forward(hidden, {}, logits, scratch, stream));
+  Arena arena(scratch);
+  const HeadScratch space = PlaceHead(arena, hidden.rows());
+  TensorView input = hidden;
+  if (before_head_.present()) {
+    INLAY_RETURN_IF_ERROR(before_head_.Forward(hidden, space.inner, space.rows,
+                                               space.kernel, stream));
+    input = space.inner;
+  }
+  INLAY_RETURN_IF_ERROR(head_.Forward(input, {}, logits, space.kernel, stream));
   ElementwiseParams finish;
   finish.y = logits;
   if (logit_scale_ != 1.0f) {
@@ -307,20 +318,20 @@ absl::Status Decoder::Logits(TensorView hidden, TensorView logits,
   return softcap_.Run(finish, stream);
 }
 
-absl::Status Decoder::Classify(const TensorView& hidden,
-                               const TensorView& logits, std::byte* scratch,
-                               Stream& stream) const {
-  Arena arena(scratch);
-  ElementwiseParams tanh;
-  tanh.y = ClassifierScratch(arena, hidden.rows());
-  tanh.value = 1.0f;
-  void* const kernel = arena.Take(0);
-  INLAY_RETURN_IF_ERROR(
-      classifier_->dense.Forward(hidden, {}, tanh.y, kernel, stream));
-  if (classifier_->tanh.row != nullptr) {
-    INLAY_RETURN_IF_ERROR(classifier_->tanh.Run(tanh, stream));
+absl::Status Decoder::Pooled(TensorView hidden, TensorView y,
+                             absl::Span<std::byte> workspace,
+                             Stream& stream) const {
+  if (!pooled_.present()) {
+    return absl::FailedPreconditionError(
+        "the model makes nothing else of pooled states");
   }
-  return head_.Forward(tanh.y, {}, logits, kernel, stream);
+  INLAY_ASSIGN_OR_RETURN(
+      std::byte* const scratch,
+      AlignScratch(workspace, WorkspaceBytes(0, hidden.rows())));
+  const DeviceScope scope(*device_);
+  Arena arena(scratch);
+  const HeadScratch space = PlaceHead(arena, hidden.rows());
+  return pooled_.Forward(hidden, y, space.rows, space.kernel, stream);
 }
 
 absl::Status Decoder::Observe(int layer, const Step& step,
@@ -338,23 +349,6 @@ absl::Status Decoder::Observe(int layer, const Step& step,
   view.data = copy.data();
   step.batch.observer->OnLayer(layer, view);
   return absl::OkStatus();
-}
-
-absl::StatusOr<AttentionMask> Decoder::CompilePattern(
-    const ForwardBatch& batch) const {
-  // Groups differ in blocks only, of which a mask knows nothing.
-  const absl::Span<const AttentionSequence> sequences = batch.SequencesOf(0);
-  AttentionDesc desc;
-  desc.causal = !info_.is_encoder;
-  std::vector<AttentionPatternRows> rows;
-  std::vector<AttentionMaskSpec> specs;
-  rows.reserve(sequences.size());
-  specs.reserve(sequences.size());
-  for (const AttentionSequence& sequence : sequences) {
-    rows.emplace_back(pattern_, desc.causal, sequence);
-    specs.push_back(rows.back().Spec());
-  }
-  return CompileAttentionMask(desc, sequences, specs);
 }
 
 Decoder::Few Decoder::PlaceFew(Arena& arena, int64_t rows,
@@ -556,10 +550,14 @@ absl::Status Decoder::Forward(const ForwardBatch& batch,
   if (compiles) {
     INLAY_ASSIGN_OR_RETURN(pattern, CompilePattern(batch));
   }
-  return ForwardLayers(
-      {batch, *device, stream, space.angles, space.scratch, space.kernel,
-       compiles ? &pattern : nullptr, space.per_layer, space.selection},
-      space);
+  std::vector<AttentionMask> reaches;
+  if (!reaches_.empty() && batch.device == nullptr) {
+    INLAY_ASSIGN_OR_RETURN(reaches, CompileReaches(batch));
+  }
+  return ForwardLayers({batch, *device, stream, space.angles, space.scratch,
+                        space.kernel, compiles ? &pattern : nullptr, reaches,
+                        space.per_layer, space.selection},
+                       space);
 }
 
 absl::StatusOr<ExpertFetchCounts> Decoder::ReadExpertCounts(

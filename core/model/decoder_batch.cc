@@ -1,4 +1,5 @@
-// Decoder's batches for devices that cannot read the host's arrays. An image:
+// What a batch's tokens see by their positions, and Decoder's batches for
+// devices that cannot read the host's arrays. An image:
 //   ids | positions | segments, where a model has several | slots, group by
 //   group | logit rows | state plan | plan | plan ... | index plan ...
 // each at a multiple of kPart bytes. What holds block tables comes last: of
@@ -49,6 +50,7 @@ AttentionPlanLimits PlanLimits(const BatchLimits& limits,
   }
   plan.graph = limits.fixed;
   if (cut.pattern) AddPatternLimits(pattern, cut.shape, limits.longest, &plan);
+  if (cut.reach >= 0) AddReachLimits(cut.shape, &plan);
   return plan;
 }
 
@@ -95,6 +97,41 @@ void Put(absl::Span<const T> from, int64_t count, T rest, std::byte* to) {
 }
 
 }  // namespace
+
+absl::StatusOr<AttentionMask> Decoder::CompilePattern(
+    const ForwardBatch& batch) const {
+  // Groups differ in blocks only, of which a mask knows nothing.
+  const absl::Span<const AttentionSequence> sequences = batch.SequencesOf(0);
+  AttentionDesc desc;
+  desc.causal = !info_.is_encoder;
+  std::vector<AttentionPatternRows> rows;
+  std::vector<AttentionMaskSpec> specs;
+  rows.reserve(sequences.size());
+  specs.reserve(sequences.size());
+  for (const AttentionSequence& sequence : sequences) {
+    rows.emplace_back(pattern_, desc.causal, sequence);
+    specs.push_back(rows.back().Spec());
+  }
+  return CompileAttentionMask(desc, sequences, specs);
+}
+
+absl::StatusOr<std::vector<AttentionMask>> Decoder::CompileReaches(
+    const ForwardBatch& batch) const {
+  const absl::Span<const AttentionSequence> sequences = batch.SequencesOf(0);
+  AttentionDesc desc;
+  desc.causal = false;
+  std::vector<AttentionMask> masks;
+  masks.reserve(reaches_.size());
+  for (const int32_t reach : reaches_) {
+    AttentionMaskSpec spec;
+    spec.reach = reach;
+    INLAY_ASSIGN_OR_RETURN(masks.emplace_back(),
+                           CompileAttentionMask(desc, sequences,
+                                                std::vector<AttentionMaskSpec>(
+                                                    sequences.size(), spec)));
+  }
+  return masks;
+}
 
 size_t Decoder::BatchImageBytes(const BatchLimits& limits) const {
   if (device_->host_addressable()) return 0;
@@ -162,6 +199,10 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
   if (pattern_.any()) {
     INLAY_ASSIGN_OR_RETURN(mask, CompilePattern(batch));
   }
+  std::vector<AttentionMask> reaches;
+  if (!reaches_.empty()) {
+    INLAY_ASSIGN_OR_RETURN(reaches, CompileReaches(batch));
+  }
   std::vector<AttentionSequence> cut_sequences, wanted;
   SeenBlocks seen;
   const bool leaves_out = !limits.fixed && !batch.logit_rows.empty() &&
@@ -198,6 +239,7 @@ absl::StatusOr<DeviceBatch> Decoder::PackBatch(const ForwardBatch& batch,
     // Room for queries that are not there would be uploaded with the others.
     if (cut.wanted) plan_limits = AttentionPlanLimitsOf(cut.shape, sequences);
     const AttentionMask* shown = cut.pattern ? &mask : nullptr;
+    if (cut.reach >= 0) shown = &reaches[static_cast<size_t>(cut.reach)];
     // With whole_rows sums keep the order that queries in company have.
     if (cut.pattern && !cut.shape.whole_rows) {
       seen.Gather(sequences, cut.shape.block_size, mask);

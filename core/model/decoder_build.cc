@@ -3,6 +3,7 @@
 
 #include "core/model/decoder.h"
 #include "core/model/decoder_impl.h"
+#include "core/model/embedder.h"
 #include "core/model/layers/attention_block.h"
 #include "core/model/layers/block_selector.h"
 #include "core/model/layers/compressed_attention.h"
@@ -47,9 +48,13 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
   info_.num_layers = static_cast<int>(spec.layers.size());
   info_.max_positions = spec.max_positions;
   info_.is_encoder = spec.is_encoder;
+  info_.is_headless = spec.headless && !spec.is_encoder;
   info_.num_segments = spec.num_segments;
-  info_.num_labels =
-      spec.classifier.has_value() ? spec.classifier->output.n : 0;
+  if (spec.classifier.has_value()) {
+    info_.num_labels = spec.classifier->output.n;
+    info_.labels_of_mean = spec.classifier->of_mean;
+  }
+  if (!spec.pooled.empty()) info_.pooled_width = spec.pooled.back().linear.n;
   std::vector<size_t> states;
   for (const LayerSpec& layer : spec.layers) {
     for (const BlockSpec& block : layer.blocks) {
@@ -57,9 +62,11 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
       if (state > 0) states.push_back(state);
       const AttentionSpec* attention = AttentionOf(block.part);
       if (attention != nullptr && attention->kv_source < 0) {
-        // A window that no sequence outgrows is none.
-        const int64_t reach =
-            attention->chunk > 0 ? attention->chunk : attention->window;
+        // A window that no sequence outgrows is none; nor is one both ways,
+        // which a step's last tokens see beyond.
+        const int64_t reach = attention->chunk > 0 ? attention->chunk
+                              : attention->causal  ? attention->window
+                                                   : 0;
         const int64_t window = reach < spec.max_positions ? reach : 0;
         info_.kv_layers.push_back(
             {attention->num_kv_heads, attention->head_dim, window});
@@ -414,9 +421,10 @@ absl::Status Decoder::BuildHead(const DecoderSpec& spec, ModelBuild& build) {
   int64_t width = spec.hidden_size;
   if (spec.embedding_projection.has_value()) {
     width = spec.embedding_projection->width();
-    INLAY_ASSIGN_OR_RETURN(classifier_.emplace().dense,
-                           Linear::Create(spec.embedding_projection->output,
-                                          LinearOutput::kActivation, build));
+    const HeadLayerSpec narrow = {spec.embedding_projection->output};
+    INLAY_ASSIGN_OR_RETURN(
+        before_head_,
+        RowHead::Create({&narrow, 1}, LinearOutput::kActivation, build));
   }
   INLAY_DCHECK(!spec.head_bias || !spec.head.empty());
   if (spec.head.empty()) {
@@ -442,14 +450,9 @@ absl::Status Decoder::BuildHead(const DecoderSpec& spec, ModelBuild& build) {
 
 absl::Status Decoder::BuildClassifier(const ClassifierSpec& spec,
                                       ModelBuild& build) {
-  Classifier& classifier = classifier_.emplace();
   INLAY_ASSIGN_OR_RETURN(
-      classifier.dense,
-      Linear::Create(spec.dense, LinearOutput::kActivation, build));
-  // A softcap of 1 is tanh.
-  INLAY_ASSIGN_OR_RETURN(classifier.tanh,
-                         ChooseElementwise(Elementwise::kSoftcap, spec.dense.n,
-                                           build, build.activation));
+      before_head_,
+      RowHead::Create(spec.layers, LinearOutput::kActivation, build));
   INLAY_ASSIGN_OR_RETURN(
       head_, Linear::Create(spec.output, LinearOutput::kFloat, build));
   return absl::OkStatus();
@@ -471,7 +474,7 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
     INLAY_ASSIGN_OR_RETURN(
         altup_, AltUpEnds::Create(*spec.altup, spec.hidden_size, build));
   }
-  if (spec.is_encoder) {
+  if (spec.is_encoder || spec.headless) {
     sparse_bytes_ += embedding_.bytes();
     if (spec.classifier.has_value()) {
       INLAY_RETURN_IF_ERROR(BuildClassifier(*spec.classifier, build));
@@ -479,6 +482,8 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
   } else {
     INLAY_RETURN_IF_ERROR(BuildHead(spec, build));
   }
+  INLAY_ASSIGN_OR_RETURN(
+      pooled_, RowHead::Create(spec.pooled, LinearOutput::kFloat, build));
   INLAY_ASSIGN_OR_RETURN(
       add_, ChooseElementwise(Elementwise::kAdd, spec.hidden_size, build));
   INLAY_ASSIGN_OR_RETURN(
@@ -520,6 +525,7 @@ absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
         "latent attention, encoders, windows or recurrent layers)");
   }
   decoder->pattern_ = build.attention_pattern;
+  decoder->reaches_ = build.reaches;
   decoder->cuts_ = build.cuts;
   if (!build.on_cpu()) {
     INLAY_RETURN_IF_ERROR(decoder->ropes_.MoveTo(build.weights));
@@ -530,7 +536,13 @@ absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
 
 absl::StatusOr<std::unique_ptr<Model>> BuildDecoder(const DecoderSpec& spec,
                                                     ModelBuild& build) {
-  return Decoder::Build(spec, build);
+  DecoderSpec embedder = spec;
+  if (build.sees_both_ways && !spec.is_encoder) {
+    INLAY_RETURN_IF_ERROR(SeeBothWays("is_causal", &embedder));
+  }
+  if (build.is_bare) INLAY_RETURN_IF_ERROR(DropHead(&embedder));
+  INLAY_RETURN_IF_ERROR(AddDense(build.dense, &embedder));
+  return Decoder::Build(embedder, build);
 }
 
 }  // namespace inlay

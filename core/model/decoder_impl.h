@@ -19,6 +19,7 @@
 #include "core/model/layers/norm.h"
 #include "core/model/layers/per_layer.h"
 #include "core/model/layers/rope_tables.h"
+#include "core/model/layers/row_head.h"
 #include "core/model/layers/step.h"
 #include "core/model/model.h"
 #include "core/model/model_build.h"
@@ -93,6 +94,9 @@ class Decoder : public Model {
   absl::Status Logits(TensorView hidden, TensorView logits,
                       absl::Span<std::byte> workspace,
                       Stream& stream) const override;
+  absl::Status Pooled(TensorView hidden, TensorView y,
+                      absl::Span<std::byte> workspace,
+                      Stream& stream) const override;
   absl::StatusOr<ExpertFetchCounts> ReadExpertCounts(
       Stream& stream) const override;
 
@@ -126,6 +130,9 @@ class Decoder : public Model {
   Workspace Place(Arena& arena, int64_t tokens, int64_t sequences) const;
   // What pattern_ shows to the batch's tokens.
   absl::StatusOr<AttentionMask> CompilePattern(const ForwardBatch& batch) const;
+  // What reaches_ show to them.
+  absl::StatusOr<std::vector<AttentionMask>> CompileReaches(
+      const ForwardBatch& batch) const;
   absl::Status ForwardLayers(const Step& step, const Workspace& space) const;
   absl::Status ForwardLayer(size_t index, const Step& step,
                             const Workspace& space) const;
@@ -213,6 +220,7 @@ class Decoder : public Model {
   DType activation_ = DType::kF32;
   std::vector<AttentionCut> cuts_;  // none on CPU
   AttentionPattern pattern_;
+  std::vector<int32_t> reaches_;  // ModelBuild
   WeightStorage storage_;
   TensorView embedding_;
   Norm convert_embedding_;  // to what its projection reads
@@ -248,19 +256,16 @@ class Decoder : public Model {
   std::vector<DecoderLayer> layers_;
   std::vector<const ExpertFetchCounts*> expert_counts_;  // on the device
   Norm final_norm_;
-  // What the head does before its last product.
-  struct Classifier {
-    Linear dense;
-    Op<ElementwiseDesc, ElementwiseParams> tanh;  // no row: none
+  // Of Logits and Pooled, for so many rows.
+  struct HeadScratch {
+    TensorView inner;  // what before_head_ gives
+    std::byte* rows = nullptr;
+    void* kernel = nullptr;
   };
-  absl::Status Classify(const TensorView& hidden, const TensorView& logits,
-                        std::byte* scratch, Stream& stream) const;
-  // Of the head, for so many rows, behind it at the same address.
-  TensorView ClassifierScratch(Arena& arena, int64_t rows) const {
-    return arena.TakeMatrix(rows, classifier_->dense.outputs(), activation_);
-  }
+  HeadScratch PlaceHead(Arena& arena, int64_t rows) const;
 
-  std::optional<Classifier> classifier_;
+  RowHead before_head_;  // what the head does before its last product
+  RowHead pooled_;
   Linear head_;
   Op<EmbeddingDesc, EmbeddingParams> embed_;
   Op<EmbeddingDesc, EmbeddingParams> select_rows_;

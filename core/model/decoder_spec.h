@@ -94,8 +94,10 @@ struct AttentionSpec {
   float clip = 0.0f;
   float scale = 1.0f;
   float softcap = 0.0f;  // 0: none
-  int window = 0;        // 0: none
-  bool causal = true;    // false: every token sees the whole sequence
+  // > 0: a query sees the keys of so many positions, its own included; 0: all.
+  // Where not causal, so many both ways.
+  int window = 0;
+  bool causal = true;  // false: what is after a token is seen, too
   // > 0: a query sees the keys of its own chunk of so many positions only.
   int chunk = 0;
   // Index into DecoderSpec::ropes of a RopeScaling::kFactor that multiplies q;
@@ -507,11 +509,19 @@ struct AltUpSpec {
   std::vector<LinearSpec> unembeddings;  // [count - 1]
 };
 
-// What an encoder's head makes of a token's hidden state:
-// output(tanh(dense(x))), a logit a label.
+// y = norm(f(linear(x))) of one row, f being tanh or an activation.
+struct HeadLayerSpec {
+  LinearSpec linear;
+  bool tanh = false;
+  std::optional<Activation> activation;  // not with tanh
+  NormSpec norm;
+};
+
+// What an encoder's head makes of a hidden state: a logit a label.
 struct ClassifierSpec {
-  LinearSpec dense;
-  LinearSpec output;
+  std::vector<HeadLayerSpec> layers;
+  LinearSpec output;     // of what the last of them gives
+  bool of_mean = false;  // of the tokens' states; false: the first token's
 };
 
 // An embedding of another width than the residual stream (OPT-350m): `input`
@@ -548,10 +558,14 @@ struct DecoderSpec {
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;
   NormSpec final_norm;
+  // There is none: states are all that it gives.
+  bool headless = false;
   // Sequences are computed whole, and for their hidden states: there is no
   // head but `classifier`.
   bool is_encoder = false;
   std::optional<ClassifierSpec> classifier;
+  // What makes an embedding of the pooled states; empty: they are it.
+  std::vector<HeadLayerSpec> pooled;
   std::string head;  // NAME.weight [vocab_size, hidden_size]; "": tied
   // Of a tied head: its NAME in files that store it all the same. One that
   // differs from the embedding is used; without an embedding it is that, too.

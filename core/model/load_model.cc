@@ -54,8 +54,8 @@ absl::Status CheckOptions(const ModelLoadOptions& options,
         device.name, options.fused ? " with fused ops" : ""));
   }
   if (options.expert_lender != nullptr && device.kind != DeviceKind::kCpu) {
-    return absl::InvalidArgumentError(FormattedString(
-        "expert_lender on %s, allowed: on a CPU", device.name));
+    return absl::InvalidArgumentError(
+        FormattedString("expert_lender on %s, allowed: on a CPU", device.name));
   }
   for (const auto& [op, row] : options.forced_kernels) {
     if (std::find(std::begin(kOpNames), std::end(kOpNames), op) ==
@@ -103,6 +103,11 @@ absl::StatusOr<std::unique_ptr<Model>> Build(const ModelFiles& files,
   build.input_observer = options.input_observer;
   build.expert_lender = options.expert_lender;
   build.described = described;
+  INLAY_ASSIGN_OR_RETURN(const bool is_causal,
+                         JsonBool(files.config, "is_causal", true));
+  build.sees_both_ways = !is_causal;
+  build.is_bare = IsBareNetwork(files.config, *row);
+  build.dense = files.embedding.dense;
   return row->factory(files.config, build);
 }
 

@@ -59,6 +59,9 @@ struct ModelInfo {
   // Tokens see those after them too: a sequence has to be computed in one
   // Forward, no KV of one serves another, and logits are those of labels.
   bool is_encoder = false;
+  // There is no head, and no encoder either: a sequence's states are all there
+  // is.
+  bool is_headless = false;
   // Kinds of tokens that a batch may tell apart (ForwardBatch::segments); 0 or
   // 1: it need not.
   int64_t num_segments = 0;
@@ -67,9 +70,15 @@ struct ModelInfo {
   int64_t shared_selection = 0;
   // Of an encoder's head; 0: it has none, and there are no logits.
   int64_t num_labels = 0;
+  // The head's input is the mean of the tokens' states, not the first one's.
+  bool labels_of_mean = false;
+  // Of Model::Pooled; 0: it has nothing to do.
+  int64_t pooled_width = 0;
 
   // Logits that Model::Logits gives of a row.
-  int64_t logit_width() const { return is_encoder ? num_labels : vocab_size; }
+  int64_t logit_width() const {
+    return is_encoder ? num_labels : is_headless ? 0 : vocab_size;
+  }
 };
 
 // Called after each layer with the residual stream of the batch [tokens,
@@ -191,6 +200,12 @@ class Model {
   // call of its own, so that callers need room for few rows at a time. A row's
   // logits do not depend on the others.
   virtual absl::Status Logits(TensorView hidden, TensorView logits,
+                              absl::Span<std::byte> workspace,
+                              Stream& stream) const = 0;
+  // y [rows, pooled_width] float32 of pooled states, rows like those of
+  // ForwardBatch::hidden; the workspace is one for Logits of as many rows.
+  // FAILED_PRECONDITION where pooled_width is 0.
+  virtual absl::Status Pooled(TensorView hidden, TensorView y,
                               absl::Span<std::byte> workspace,
                               Stream& stream) const = 0;
   // What steps so far found of the experts they needed, over all layers whose

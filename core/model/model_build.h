@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/formats/embedding_config.h"
 #include "core/model/model.h"
 #include "core/model/weights.h"
 #include "kernels/attention/attention_pattern.h"
@@ -121,6 +122,9 @@ struct AttentionCut {
   size_t kv_group = 0;
   int chunk = 0;         // AttentionSpec::chunk
   bool pattern = false;  // by ModelBuild::attention_pattern
+  // Index into ModelBuild::reaches of the window that limits it both ways; -1:
+  // none does.
+  int reach = -1;
   bool alibi = false;
   // KeepWantedQueries. Such plans are empty in steps that leave out nothing, or
   // everything.
@@ -141,8 +145,15 @@ struct ModelBuild {
   bool round_inputs = true;            // as ModelLoadOptions
   AttentionPattern attention_pattern;  // as ModelLoadOptions
   bool has_pattern = false;            // an attention block built so far does
+  // Windows of attention blocks that are not causal, built so far, each once
+  // (AttentionMaskSpec::reach).
+  std::vector<int32_t> reaches;
   BlockSelectionOptions block_selection;  // as ModelLoadOptions
   int64_t max_positions = 0;              // of the model, once that is known
+  // The files say that tokens see those after them, too (embedder.h).
+  bool sees_both_ways = false;
+  bool is_bare = false;            // IsBareNetwork()
+  std::vector<DenseModule> dense;  // EmbeddingDefaults
   // For ModelInfo.
   std::string architecture;
   std::string model_type;
@@ -164,6 +175,13 @@ struct ModelBuild {
   // Gets what BuildDecoder was asked for; may be null.
   DecoderSpec* described = nullptr;
 
+  // The place of `window` in `reaches`.
+  int AddReach(int32_t window) {
+    const auto found = std::find(reaches.begin(), reaches.end(), window);
+    const auto place = static_cast<int>(found - reaches.begin());
+    if (found == reaches.end()) reaches.push_back(window);
+    return place;
+  }
   bool on_cpu() const { return kernels.device().kind == DeviceKind::kCpu; }
   // Not on CPU: the place in `cuts` of the way to cut attention that `cut`
   // becomes where batches must not matter.
@@ -171,7 +189,7 @@ struct ModelBuild {
     if (batch_invariant) {
       // One kernel for prompts and single tokens.
       cut.shape.prefix_units = 0;
-      if (!cut.pattern && !cut.alibi) {
+      if (!cut.pattern && cut.reach < 0 && !cut.alibi) {
         cut.shape.piece_keys = AttentionPieceKeys(cut.shape);
       }
       if (cut.shape.piece_keys == 0) {

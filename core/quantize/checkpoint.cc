@@ -382,7 +382,11 @@ absl::StatusOr<QuantizeReport> QuantizeCheckpoint(
     const CheckpointType& type,
     const std::vector<CheckpointOverride>& overrides,
     const std::string& folder) {
-  return CheckpointQuantizer(files, options, type, overrides, folder).Run();
+  // Dense modules keep their weights in folders of their own, which are copied
+  // (copied_texts.h), as other engines look for them there.
+  ModelFiles network = files;
+  network.embedding.dense.clear();
+  return CheckpointQuantizer(network, options, type, overrides, folder).Run();
 }
 
 }  // namespace inlay

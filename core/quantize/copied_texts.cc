@@ -95,8 +95,7 @@ absl::Status FindTemplates(const fs::path& from, FoundTexts& texts) {
   return absl::OkStatus();
 }
 
-// Pooling and the like: folders with a config.json. Theirs are small; dense
-// layers, which have weights, are none that a model here has.
+// Pooling and the like: folders with a config.json, and Dense modules' weights.
 absl::Status FindModules(const fs::path& from, FoundTexts& texts) {
   const std::string list = (from / "modules.json").string();
   if (!IsRegularFile(list)) return absl::OkStatus();
@@ -110,8 +109,9 @@ absl::Status FindModules(const fs::path& from, FoundTexts& texts) {
     if (path.empty() || path[0] == '.' || path.find('/') != std::string::npos) {
       continue;
     }
-    INLAY_RETURN_IF_ERROR(
-        Find(from, fs::path(path) / "config.json", texts).status());
+    for (const char* name : {"config.json", "model.safetensors"}) {
+      INLAY_RETURN_IF_ERROR(Find(from, fs::path(path) / name, texts).status());
+    }
   }
   return absl::OkStatus();
 }

@@ -115,6 +115,9 @@ class Planner {
         tensor.name.ends_with(".embed_tokens_per_layer.weight")) {
       return AddPerLayerTable(tensor);
     }
+    if (tensor.name.ends_with(".position_embeddings.weight")) {
+      return AddPositions(tensor);
+    }
     INLAY_RETURN_IF_ERROR(AddOne(tensor, tensor.name).status());
     return AddFalconHead(tensor);
   }
@@ -280,6 +283,21 @@ class Planner {
       file->rows.runs.push_back({0, 0, 1});
     }
     file->shape = {tokens, shape[1]};
+    return absl::OkStatus();
+  }
+
+  // Those of tokens.
+  absl::Status AddPositions(const ModelTensor& tensor) {
+    INLAY_ASSIGN_OR_RETURN(const int64_t before,
+                           PositionsBefore(config_, arch_.model_type));
+    INLAY_ASSIGN_OR_RETURN(FileTensor * file, AddOne(tensor, tensor.name));
+    const std::vector<int64_t>& shape = tensor.info->shape;
+    if (before == 0) return absl::OkStatus();
+    if (shape.size() != 2 || shape[0] <= before) {
+      return WrongShape(tensor, before + 1);
+    }
+    file->rows.runs.push_back({0, before, shape[0] - before});
+    file->shape = {shape[0] - before, shape[1]};
     return absl::OkStatus();
   }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/formats/gguf_config_writer.h"
+#include "core/formats/gguf_encoder.h"
 #include "core/formats/gguf_tokenizer_writer.h"
 #include "core/formats/gguf_writer.h"
 #include "core/formats/gguf_xielu.h"
@@ -93,6 +94,7 @@ class GgufQuantizer {
         config_, SetGgufConfig(
                      files_.config, *arch_,
                      [this](auto name) { return ShapeOf(name); }, writer));
+    INLAY_RETURN_IF_ERROR(SetGgufEmbedding(files_.embedding, *arch_, writer));
     INLAY_RETURN_IF_ERROR(
         writer->SetU32("general.quantization_version", kQuantizationVersion));
     if (type_.file_type.has_value()) {

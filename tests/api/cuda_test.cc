@@ -183,6 +183,59 @@ TEST(Cuda, EncodersGiveWhatTransformersGives) {
   }
 }
 
+// Windows both ways, Dense modules, labels of the mean; weights in bf16. As
+// above, with up to 20 matrices in and out of which layers hand on bf16: 2.3e-3
+// * sqrt(2 * 20) = 1.5e-2 of the states' deviation, five times that the worst
+// of some hundred values; a Dense module or a head adds a matrix or two, and
+// what it gives may be twice as large as what it reads.
+TEST(Cuda, EmbeddersGiveWhatTransformersGives) {
+  Error error;
+  inlay_engine* engine = Create(OnGpu(), error);
+  if (engine == nullptr) GTEST_SKIP() << error.message();
+  inlay_engine_release(engine);
+  constexpr double kTolerance = 7.5e-2;
+  for (const char* name :
+       {"gemma3_embedding", "modernbert_labels", "distilbert_labels",
+        "electra_labels", "nomic_bert"}) {
+    SCOPED_TRACE(name);
+    const std::string path = TestData() + "/models/" + name;
+    nlohmann::json golden;
+    std::ifstream(path + "/golden.json") >> golden;
+    const Host gpu(path, OnGpu());
+    double worst = 0;
+    for (const auto& one : golden["cases"]) {
+      const std::vector<int32_t> tokens = one["input_ids"];
+      const std::vector<int32_t> types =
+          one.value("token_type_ids", std::vector<int32_t>());
+      const auto expect = [&](const std::vector<float>& got, const char* key,
+                              double scale) {
+        ASSERT_EQ(got.size(), one[key].size()) << key;
+        for (size_t d = 0; d < got.size(); ++d) {
+          const double off = std::fabs(got[d] - one[key][d].get<double>());
+          EXPECT_LT(off, kTolerance * scale) << key << " " << one["name"];
+          worst = std::max(worst, off / scale);
+        }
+      };
+      auto options = TokensRequest(tokens, -1);
+      options.token_types = types.empty() ? nullptr : types.data();
+      const double deviation = one["hidden_std"];
+      for (const auto& [key, embedding] :
+           {std::pair{"cls", INLAY_EMBEDDING_CLS},
+            std::pair{"mean", INLAY_EMBEDDING_MEAN},
+            std::pair{"default", INLAY_EMBEDDING_DEFAULT}}) {
+        options.embedding = embedding;
+        expect(gpu.RunAlone(options).embedding, key, deviation);
+      }
+      if (!one.contains("logits")) continue;
+      options.embedding = INLAY_EMBEDDING_NONE;
+      options.classification = INLAY_CLASSIFICATION_LOGITS;
+      expect(gpu.RunAlone(options).label_logits, "logits",
+             std::max(1.0, 2 * golden["logit_std"].get<double>()));
+    }
+    std::printf("%-18s off by at most %.1e\n", name, worst);
+  }
+}
+
 // Encoders, whole and beside others, and a decoder. bf16 weights have layers
 // hand on bf16 there, float32 on the CPU.
 TEST(Cuda, EmbeddingsAreThoseOfTheCpu) {

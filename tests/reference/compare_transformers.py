@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Logits beside transformers' of tiny random models whose config.json varies: what a key means, what is assumed where it is absent.
 
-For each family of a list (variations_dense.py, variations_mixed.py, variations_recurrent.py, variations_experts.py): each variation as it is, each key of the saved config.json removed,
+For each family of a list (variations_dense.py, variations_mixed.py, variations_recurrent.py, variations_experts.py; variations_encoders.py, whose embeddings
+are compared): each variation as it is, each key of the saved config.json removed,
 null and, where it is true or false, turned, the rope keys as files of before transformers 5 spell them, and variations combined at
 random. Both read the same file. A line for each case that is not equal:
 
@@ -12,7 +13,7 @@ random. Both read the same file. A line for each case that is not equal:
 
 Not a test: transformers is no dependency of Inlay's. From the repository's root:
 
-    pip install transformers==5.24.0 torch && python3 tests/reference/compare_transformers.py dense            # or mixed, recurrent, experts
+    pip install transformers==5.24.0 torch && python3 tests/reference/compare_transformers.py dense            # or mixed, recurrent, experts, encoders
     python3 tests/reference/compare_transformers.py dense llama qwen3 --random 100 --seed 7
 """
 import argparse
@@ -86,12 +87,31 @@ def randomise(model):
             table.copy_((3 * rows + columns) % model.config.n_routed_experts)
 
 
-def make(model_type, config, folder):
+def make(model_type, config, folder, model_class="AutoModelForCausalLM"):
     config = transformers.AutoConfig.for_model(model_type, **copy.deepcopy(config))
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    model = getattr(transformers, model_class).from_config(config, attn_implementation="eager", dtype=torch.float32)
     randomise(model)
     model.eval().save_pretrained(folder)
+
+
+def words(folder, size=512):
+    """A tokenizer that takes "t5" for id 5."""
+    model = {"type": "WordLevel", "vocab": {f"t{i}": i for i in range(size)}, "unk_token": "t0"}
+    (pathlib.Path(folder) / "tokenizer.json").write_text(json.dumps({"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+                                                                     "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None, "decoder": None, "model": model}))
+
+
+def wanted_states(folder, ids, model_class, dtype=torch.float32):
+    """The first, the last and the mean of the states."""
+    model, loaded = getattr(transformers, model_class).from_pretrained(folder, dtype=dtype, attn_implementation="eager", output_loading_info=True)
+    drawn = [k for k in loaded["missing_keys"] if "lm_head" not in k and "pooler" not in k] + list(loaded["mismatched_keys"])
+    if drawn:
+        raise ValueError(f"no weights: {drawn[:2]}")
+    model = model.eval()
+    with torch.no_grad():
+        states = (model if model_class == "AutoModel" else model.base_model)(torch.tensor([ids])).last_hidden_state[0]
+    return torch.stack([states[0], states[-1], states.mean(0)])
 
 
 def wanted(folder, ids, dtype=torch.float32):
@@ -128,12 +148,35 @@ def rename(model_type, folder):
 
 
 class Comparison:
-    def __init__(self, inlay, model_type):
+    def __init__(self, inlay, model_type, model_class=None):
+        """`model_class`: embeddings are compared, of this class."""
         self.inlay = inlay
         self.model_type = model_type
+        self.model_class = model_class
         self.counts = {}
 
+    def wanted(self, folder, ids, dtype=torch.float32):
+        return wanted(folder, ids, dtype) if self.model_class is None else wanted_states(folder, ids, self.model_class, dtype)
+
+    def make(self, config, folder):
+        make(self.model_type, config, folder, self.model_class or "AutoModelForCausalLM")
+
+    def embeddings(self, folder, ids):
+        words(folder)
+        vectors = []
+        for pooling in ("cls", "last", "mean"):
+            done = subprocess.run([self.inlay, "embed", folder, "--text", " ".join(f"t{i}" for i in ids), "--pooling", pooling, "--backend", "cpu", "--threads", "1",
+                                   "--kernels", "gemm=cpu_simd"], capture_output=True, text=True, check=False)
+            if done.returncode < 0:
+                return None, f"CRASHED: signal {-done.returncode}"
+            if done.returncode != 0:
+                return None, (done.stderr or done.stdout).strip()
+            vectors.append(torch.tensor(json.loads(done.stdout)))
+        return torch.stack(vectors), "loads"
+
     def logits(self, folder, ids):
+        if self.model_class is not None:
+            return self.embeddings(folder, ids)
         done = subprocess.run([self.inlay, "logits", folder, "--ids", ",".join(map(str, ids)), "--positions", "all", "--backend", "cpu", "--threads", "1",
                                "--kernels", "gemm=cpu_simd"], capture_output=True, text=True, check=False)
         if done.returncode < 0:
@@ -149,7 +192,7 @@ class Comparison:
         want = None
         try:
             with contextlib.redirect_stderr(io.StringIO()):
-                want = wanted(folder, ids)
+                want = self.wanted(folder, ids)
         except Exception as thrown:  # pylint: disable=broad-except  # whatever it says
             error = thrown
         rename(self.model_type, folder)
@@ -166,7 +209,7 @@ class Comparison:
     def is_rounding(self, folder, got, want, ids):
         """Whether float64 is about as near to Inlay's logits as to transformers' own: some networks multiply what rounding does."""
         try:
-            exact = wanted(folder, ids, torch.float64)
+            exact = self.wanted(folder, ids, torch.float64)
         except Exception:  # pylint: disable=broad-except
             return False
         own = (want.double() - exact).abs().max()
@@ -177,7 +220,7 @@ class Comparison:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 if isinstance(source, dict):
-                    make(self.model_type, source, folder)
+                    self.make(source, folder)
                 else:
                     shutil.copytree(source, folder, dirs_exist_ok=True)
                 verdict, detail = self.verdict(folder, edits or {}, ids or IDS)
@@ -189,7 +232,7 @@ class Comparison:
 
     def keys(self, config, old_ropes):
         with tempfile.TemporaryDirectory() as folder:
-            make(self.model_type, config, folder)
+            self.make(config, folder)
             saved = json.loads((pathlib.Path(folder) / "config.json").read_text())
             for key, value in saved.items():
                 if key in LEFT_ALONE:
@@ -216,7 +259,7 @@ class Comparison:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("list", choices=["dense", "mixed", "recurrent", "experts"])
+    parser.add_argument("list", choices=["dense", "mixed", "recurrent", "experts", "encoders"])
     parser.add_argument("families", nargs="*")
     parser.add_argument("--inlay", default="build/bin/inlay")
     parser.add_argument("--random", type=int, default=10, help="combinations a family")
@@ -227,7 +270,8 @@ def main():
     for model_type, family in families.items():
         if args.families and model_type not in args.families:
             continue
-        comparison = Comparison(args.inlay, model_type)
+        is_encoder = args.list == "encoders"
+        comparison = Comparison(args.inlay, model_type, family.get("class", "AutoModelForCausalLM") if is_encoder else None)
         base = {k: v for k, v in (BASE | family.get("base", {})).items() if v != REMOVED}
         for case in [{}, *family["cases"]]:
             comparison.run(case, base | case)

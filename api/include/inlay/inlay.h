@@ -635,7 +635,8 @@ enum {
 /* One vector of the whole log instead of a generation: the last hidden states of its tokens, pooled. Since 7. */
 enum {
   INLAY_EMBEDDING_NONE = 0,
-  INLAY_EMBEDDING_DEFAULT = 1, /* as the model's files say (modules.json); where they do not, MEAN of an encoder and LAST of others */
+  INLAY_EMBEDDING_DEFAULT = 1, /* as the model's files say (modules.json), through their Dense modules; where they do not, MEAN of an
+                                  encoder and LAST of others. Prompts that they list are the host's to put before texts */
   INLAY_EMBEDDING_MEAN = 2,
   INLAY_EMBEDDING_CLS = 3, /* the first token's */
   INLAY_EMBEDDING_LAST = 4 /* the last token's */
@@ -828,7 +829,7 @@ typedef struct inlay_event_info {
 
   /* EMBEDDING; since 7. */
   const float* embedding;
-  size_t num_embedding; /* inlay_model_info.hidden_size */
+  size_t num_embedding; /* inlay_model_info.hidden_size; with DEFAULT what the last Dense module of the model's files gives, if they have any */
 } inlay_event_info;
 
 INLAY_API void inlay_event_info_init(inlay_event_info* info);

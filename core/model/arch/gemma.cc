@@ -21,6 +21,7 @@ absl::StatusOr<DecoderSpec> GemmaSpec(const Json& json) {
   defaults.tie_embeddings = true;
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadGemmaConfig(json, defaults));
+  INLAY_RETURN_IF_ERROR(ExpectOneWay(json));
   INLAY_ASSIGN_OR_RETURN(const bool bias,
                          JsonBool(json, "attention_bias", false));
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));

@@ -23,6 +23,7 @@ absl::StatusOr<DecoderSpec> Gemma2Spec(const Json& json, bool post_norms) {
   defaults.tie_embeddings = true;
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadGemmaConfig(json, defaults));
+  INLAY_RETURN_IF_ERROR(ExpectOneWay(json));
   INLAY_ASSIGN_OR_RETURN(
       const GemmaAttention gemma,
       ReadGemmaAttention(json, config.num_layers,

@@ -1,8 +1,11 @@
 // Gemma 3, text (arXiv:2503.19786): Gemma 2 with norms on q and k in place of
 // softcaps, and two rotary bases: one for full layers, one for sliding ones.
+// With use_bidirectional_attention (EmbeddingGemma, arXiv:2509.20354) tokens
+// see those after them too, windows half as many before and half behind.
 #include "core/model/arch.h"
 #include "core/model/arch/gemma_style.h"
 #include "core/model/decoder.h"
+#include "core/model/embedder.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -41,6 +44,13 @@ absl::StatusOr<DecoderSpec> Gemma3Spec(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(
       const RopeSpec sliding,
       ReadSlidingRope(json, config, "rope_local_base_freq", 10000.0));
+  INLAY_ASSIGN_OR_RETURN(const bool both_ways,
+                         JsonBool(json, "use_bidirectional_attention", false));
+  if (both_ways && gemma.window == 1) {
+    return absl::UnimplementedError(
+        "config.json: sliding_window is 1 with use_bidirectional_attention; "
+        "supported are 2 and more");
+  }
   DecoderSpec spec = GemmaStyleDecoder(config);
   spec.max_positions = UsablePositions(config.max_positions, full);
   spec.final_softcap = gemma.final_softcap;
@@ -51,11 +61,15 @@ absl::StatusOr<DecoderSpec> Gemma3Spec(const Json& json) {
     AttentionSpec attention =
         LlamaStyleAttention(config, prefix, gemma.bias, gemma.bias);
     attention.scale = gemma.scale;
-    attention.window = slides ? gemma.window : 0;
+    const int window = both_ways ? gemma.window / 2 : gemma.window;
+    attention.window = slides ? window : 0;
     attention.rope = slides ? kSlidingRope : kFullRope;
     AddHeadNorms(config, prefix, NormKind::kRmsZeroCentred, &attention);
     spec.layers.push_back(SandwichLayer(config, prefix, attention,
                                         LlamaStyleMlp(config, prefix, false)));
+  }
+  if (both_ways) {
+    INLAY_RETURN_IF_ERROR(SeeBothWays("use_bidirectional_attention", &spec));
   }
   return spec;
 }

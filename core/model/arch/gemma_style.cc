@@ -20,14 +20,16 @@ absl::StatusOr<DecoderConfig> ReadGemmaConfig(const Json& json,
   INLAY_ASSIGN_OR_RETURN(
       config.activation,
       ReadActivation(json, "hidden_activation", "gelu_pytorch_tanh"));
+  return config;
+}
+
+absl::Status ExpectOneWay(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(const bool bidirectional,
                          JsonBool(json, "use_bidirectional_attention", false));
-  if (bidirectional) {
-    return absl::UnimplementedError(
-        "config.json: use_bidirectional_attention is true; only causal "
-        "attention is supported");
-  }
-  return config;
+  if (!bidirectional) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "config.json: use_bidirectional_attention is true; only causal attention "
+      "is supported in this family");
 }
 
 DecoderSpec GemmaStyleDecoder(const DecoderConfig& config) {

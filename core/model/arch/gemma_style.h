@@ -12,9 +12,12 @@ namespace inlay {
 
 // ReadDecoderConfig with the activation as Gemma means it: hidden_activation,
 // and where that is missing the tanh form of gelu even if an old file's
-// hidden_act says "gelu". UNIMPLEMENTED for use_bidirectional_attention.
+// hidden_act says "gelu".
 absl::StatusOr<DecoderConfig> ReadGemmaConfig(const Json& json,
                                               const DecoderDefaults& defaults);
+
+// UNIMPLEMENTED for use_bidirectional_attention.
+absl::Status ExpectOneWay(const Json& json);
 
 // Embeddings scaled by sqrt(hidden_size), zero-centred norms.
 DecoderSpec GemmaStyleDecoder(const DecoderConfig& config);

@@ -37,6 +37,9 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
   block->has_pattern_ =
       build.attention_pattern.any() && spec.window == 0 && spec.chunk == 0;
   build.has_pattern = build.has_pattern || block->has_pattern_;
+  if (!spec.causal && spec.window > 0 && spec.window < build.max_positions) {
+    block->reach_ = build.AddReach(spec.window);
+  }
   if (spec.chunk % kv.block_size != 0) {
     return absl::InvalidArgumentError(FormattedString(
         "attention is cut into chunks of %d positions with KV blocks of %d "
@@ -180,7 +183,7 @@ absl::Status AttentionBlock::ChooseKernels(const AttentionSpec& spec,
   attention.activation = build.activation;
   attention.scale = spec.scale;
   attention.softcap = spec.softcap;
-  attention.window = spec.window;
+  attention.window = spec.causal ? spec.window : 0;
   attention.causal = spec.causal;
   selector_.Describe(attention);
   INLAY_ASSIGN_OR_RETURN(
@@ -192,8 +195,8 @@ absl::Status AttentionBlock::ChooseKernels(const AttentionSpec& spec,
 void AttentionBlock::ChooseDecodeAttention(const ModelBuild& build) {
   if (rope_kv_.row == nullptr || build.batch_invariant ||
       build.kernels.IsForced("attention") ||
-      build.kernels.IsForced("rope_kv") || has_pattern_ || chunk_ > 0 ||
-      query_factor_ >= 0 || selector_.present() || has_alibi_) {
+      build.kernels.IsForced("rope_kv") || has_pattern_ || reach_ >= 0 ||
+      chunk_ > 0 || query_factor_ >= 0 || selector_.present() || has_alibi_) {
     return;
   }
   auto op = build.kernels.Choose("decode_attention", DecodeAttentionTable(),
@@ -210,9 +213,8 @@ void AttentionBlock::AddCut(ModelBuild& build) {
         DecodeAttentionLimits(decode_attention_.desc, build.kernels.device());
   }
   // What is shared has neither.
-  if (has_pattern_ || has_alibi_) cut_shape_.prefix_units = 0;
-  cut_ =
-      build.AddCut({cut_shape_, kv_group_, chunk_, has_pattern_, has_alibi_});
+  if (has_pattern_ || reach_ >= 0 || has_alibi_) cut_shape_.prefix_units = 0;
+  cut_ = build.AddCut(cut());
   cut_shape_ = build.cuts[cut_].shape;
 }
 
@@ -502,6 +504,9 @@ absl::Status AttentionBlock::Attend(const Step& step, int64_t tokens,
   params.sinks = sinks_;
   params.alibi_slopes = alibi_slopes_;
   if (has_pattern_) params.mask = step.pattern;
+  if (reach_ >= 0 && !step.reaches.empty()) {
+    params.mask = &step.reaches[static_cast<size_t>(reach_)];
+  }
   params.plan = queries.plan;
   params.workspace = step.kernel_workspace;
   INLAY_RETURN_IF_ERROR(attention_.Run(params, step.stream));

@@ -58,7 +58,7 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   }
   // How a plan of all the step's queries is made.
   AttentionCut cut() const {
-    return {cut_shape_, kv_group_, chunk_, has_pattern_, has_alibi_};
+    return {cut_shape_, kv_group_, chunk_, has_pattern_, reach_, has_alibi_};
   }
   // Queries that are there, of KV group cut().kv_group; on other devices than a
   // CPU they are in the plan.
@@ -168,6 +168,7 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   Op<KvWriteDesc, KvWriteParams> kv_write_;
   int chunk_ = 0;
   bool has_pattern_ = false;
+  int reach_ = -1;  // AttentionCut
   int query_factor_ = -1;
   RowScale scale_queries_;
   BlockSelector selector_;

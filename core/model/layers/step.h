@@ -33,6 +33,9 @@ struct Step {
   // ModelLoadOptions::attention_pattern of the batch; null: none, or plans have
   // it.
   const AttentionMask* pattern = nullptr;
+  // ModelBuild::reaches of the batch, likewise; empty: none, or plans have
+  // them.
+  absl::Span<const AttentionMask> reaches;
   TensorView per_layer_inputs;  // PerLayerInputs; empty: none
   // Of models that select keys: AttentionParams::selection, from the layer that
   // has selected to the next one that does.

@@ -157,11 +157,14 @@ TEST_F(ReplayTest, EntriesAsBytes) {
 }
 
 TEST_F(ReplayTest, EmbeddingsAsBytes) {
-  for (int pooling = 0; pooling <= 3; ++pooling) {
+  for (int i = 0; i < 8; ++i) {
+    const int pooling = i / 2;
     for (const bool normalise : {false, true}) {
+      const bool projects = i % 2 == 1 && pooling > 0;
       SubmitEntry entry{1, 2, 3, TokenRequest({5}, 0)};
       entry.options.pooling = static_cast<Pooling>(pooling);
       entry.options.normalise = normalise && pooling > 0;
+      entry.options.projects = projects;
       std::string bytes;
       EncodeEntry(entry, &bytes);
       const auto again = DecodeEntry(bytes);
@@ -169,6 +172,8 @@ TEST_F(ReplayTest, EmbeddingsAsBytes) {
       const RequestOptions& got = std::get<SubmitEntry>(*again).options;
       EXPECT_EQ(got.pooling, entry.options.pooling);
       EXPECT_EQ(got.normalise, entry.options.normalise);
+      EXPECT_EQ(got.projects, projects);
+      EXPECT_FALSE(got.classifies);
       EXPECT_EQ(got.logits, LogitsMode::kNone);
     }
   }

@@ -53,6 +53,9 @@ Json SmallConfig(const std::string& architecture) {
               {"n_head", 4},
               {"n_positions", 64}};
   }
+  if (architecture.starts_with("Electra")) {
+    config["embedding_size"] = config["hidden_size"];
+  }
   return config;
 }
 
@@ -209,7 +212,7 @@ TEST(Config, BadValues) {
        "final_logit_softcapping"},
       {"Gemma3ForCausalLM", "sliding_window_pattern", 0, kInvalid,
        "sliding_window_pattern"},
-      {"Gemma3ForCausalLM", "use_bidirectional_attention", true, kUnimplemented,
+      {"Gemma2ForCausalLM", "use_bidirectional_attention", true, kUnimplemented,
        "use_bidirectional_attention"},
       {"GPT2LMHeadModel", "n_head", 5, kInvalid, "n_head"},
       {"GPT2LMHeadModel", "add_cross_attention", true, kUnimplemented,

@@ -143,6 +143,7 @@ void AddNorms(const DecoderSpec& spec, Features* features) {
                             IsLayerNorm(block.post_norm.kind) ||
                             IsLayerNorm(block.sum_norm.kind) ||
                             IsLayerNorm(layer.pre_norm.kind);
+      if (!before && !after) continue;  // ModernBERT's first part
       features->Add(absl::StrFormat("%s %s", is_layer ? "LayerNorm" : "RMS",
                                     before && after ? "on both sides"
                                     : before        ? "before"

@@ -84,6 +84,30 @@ TEST_F(CopiedTextsTest, AreAsTheyWere) {
   }
 }
 
+// Weights of Dense modules, too: the folder embeds as the source does.
+TEST_F(CopiedTextsTest, DenseModules) {
+  namespace fs = std::filesystem;
+  const fs::path to = folder_ + "/model";
+  const auto report =
+      QuantizePath(Golden("gemma3_embedding"),
+                   Options("u4_g32", QuantizeMethod::kNearest), to.string());
+  ASSERT_TRUE(report.ok()) << report.status();
+  for (const char* name :
+       {"modules.json", "2_Dense/config.json", "2_Dense/model.safetensors",
+        "3_Dense/config.json", "3_Dense/model.safetensors"}) {
+    EXPECT_EQ(FileBytes((to / name).string()),
+              FileBytes(Golden("gemma3_embedding") + "/" + name))
+        << name;
+  }
+  for (const QuantizedTensor& tensor : report->tensors) {
+    EXPECT_EQ(tensor.name.find("Dense"), std::string::npos) << tensor.name;
+  }
+  const auto copied = OpenModelFiles(to.string(), {});
+  ASSERT_TRUE(copied.ok()) << copied.status();
+  EXPECT_EQ(copied->embedding.dense.size(), 2u);
+  EXPECT_NE(copied->weights->Find("3_Dense.linear.weight"), nullptr);
+}
+
 // What cannot be copied is said before anything is written: calibration and
 // weights may have taken hours.
 TEST_F(CopiedTextsTest, WhatCannotBeCopiedIsFoundFirst) {

@@ -1,0 +1,194 @@
+// ModernBERT (Warner et al., arXiv:2412.13663): an encoder with norms before
+// its parts (the first layer's attention has none), rotary positions, gated
+// MLPs, windows both ways in two layers of three, and no biases. Of heads the
+// classifier of sequences is loaded. Source: transformers 5.
+#include <string>
+#include <utility>
+
+#include "core/formats/classification_config.h"
+#include "core/model/arch.h"
+#include "core/model/arch/llama_style.h"
+#include "core/model/decoder.h"
+#include "memory/formatted_string.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+constexpr int kFullRope = 0;
+constexpr int kLocalRope = 1;
+
+struct ModernBertConfig {
+  DecoderConfig base;
+  NormKind norm = NormKind::kLayerNoBias;
+  bool attention_bias = false;
+  bool mlp_bias = false;
+  int reach = 0;            // of layers with a window, AttentionSpec::window
+  std::vector<bool> local;  // [num_layers]
+  RopeSpec full_rope;
+  RopeSpec local_rope;
+};
+
+absl::Status ReadLayers(const Json& json, ModernBertConfig* out) {
+  const int num_layers = out->base.num_layers;
+  INLAY_ASSIGN_OR_RETURN(out->local, ReadSlidingLayers(json, num_layers));
+  // The older key, of kernels' windows, beside layer_types, of masks.
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t every,
+      JsonInt(json, "global_attn_every_n_layers", 3, 1, kMaxLayers));
+  if (out->local.empty()) {
+    for (int i = 0; i < num_layers; ++i) out->local.push_back(i % every != 0);
+  }
+  // So many tokens in all: half of them before a token and half behind.
+  INLAY_ASSIGN_OR_RETURN(const int64_t local, JsonInt(json, "local_attention",
+                                                      128, 0, kMaxPositions));
+  out->reach = static_cast<int>(local / 2) + 1;
+  return absl::OkStatus();
+}
+
+absl::Status ReadRopes(const Json& json, ModernBertConfig* out) {
+  const Json* scaling = JsonFind(json, "rope_scaling");
+  if (scaling != nullptr && !scaling->is_null()) {
+    return absl::UnimplementedError(
+        "config.json: rope_scaling is set; supported here is null: engines "
+        "differ in whether they read it");
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      out->full_rope,
+      ReadRope(WithUsualNames(json, {{"global_rope_theta", "rope_theta"}}),
+               out->base, {.theta = 160000.0}, "full_attention"));
+  INLAY_ASSIGN_OR_RETURN(
+      out->local_rope,
+      ReadSlidingRope(json, out->base, "local_rope_theta", 10000.0));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ModernBertConfig> ReadModernBertConfig(const Json& json) {
+  DecoderDefaults defaults;
+  defaults.vocab_size = 50368;
+  defaults.hidden_size = 768;
+  defaults.intermediate_size = 1152;
+  defaults.num_layers = 22;
+  defaults.num_heads = 12;
+  defaults.max_positions = 8192;
+  defaults.norm_epsilon = 1e-5;
+  defaults.activation = "gelu";
+  defaults.epsilon_key = "norm_eps";
+  defaults.activation_key = "hidden_activation";
+  ModernBertConfig out;
+  // Heads all have keys of their own and make up the width: decoders' keys for
+  // that mean nothing here.
+  Json own = json;
+  own.erase("num_key_value_heads");
+  own.erase("head_dim");
+  INLAY_ASSIGN_OR_RETURN(out.base, ReadDecoderConfig(own, defaults));
+  if (int64_t{out.base.num_heads} * out.base.head_dim != out.base.hidden_size) {
+    return absl::InvalidArgumentError(FormattedString(
+        "config.json: hidden_size is %d with num_attention_heads %d; it must "
+        "be a multiple",
+        out.base.hidden_size, out.base.num_heads));
+  }
+  INLAY_ASSIGN_OR_RETURN(const bool norm_bias,
+                         JsonBool(json, "norm_bias", false));
+  if (norm_bias) out.norm = NormKind::kLayer;
+  INLAY_ASSIGN_OR_RETURN(out.attention_bias,
+                         JsonBool(json, "attention_bias", false));
+  INLAY_ASSIGN_OR_RETURN(out.mlp_bias, JsonBool(json, "mlp_bias", false));
+  INLAY_RETURN_IF_ERROR(ReadLayers(json, &out));
+  INLAY_RETURN_IF_ERROR(ReadRopes(json, &out));
+  return out;
+}
+
+LayerSpec ModernBertLayer(const ModernBertConfig& config, int index) {
+  const DecoderConfig& base = config.base;
+  const std::string prefix = LayerPrefix(index);
+  const int64_t hidden = base.hidden_size;
+  const bool is_local = config.local[static_cast<size_t>(index)];
+  AttentionSpec attention = LlamaStyleAttention(base, prefix, false, false);
+  attention.qkv = {
+      {prefix + "attn.Wqkv", 3 * hidden, hidden, config.attention_bias}};
+  attention.output = {prefix + "attn.Wo", hidden, hidden,
+                      config.attention_bias};
+  attention.rope = is_local ? kLocalRope : kFullRope;
+  attention.window = is_local ? config.reach : 0;
+  attention.causal = false;
+  MlpSpec mlp;
+  mlp.width = base.intermediate_size;
+  mlp.activation = base.activation;
+  mlp.gated = true;
+  mlp.input = {{prefix + "mlp.Wi", 2 * mlp.width, hidden, config.mlp_bias}};
+  mlp.output = {prefix + "mlp.Wo", hidden, mlp.width, config.mlp_bias};
+
+  LayerSpec layer;
+  layer.blocks.resize(2);
+  layer.blocks[0].part = std::move(attention);
+  // What the first layer reads is normalised already.
+  if (index > 0) {
+    layer.blocks[0].pre_norm = {config.norm, prefix + "attn_norm",
+                                base.norm_epsilon};
+  }
+  layer.blocks[1].part = std::move(mlp);
+  layer.blocks[1].pre_norm = {config.norm, prefix + "mlp_norm",
+                              base.norm_epsilon};
+  return layer;
+}
+
+DecoderSpec ModernBertSpec(const ModernBertConfig& config) {
+  const DecoderConfig& base = config.base;
+  DecoderSpec spec;
+  spec.is_encoder = true;
+  spec.optional_prefix = "model.";
+  spec.vocab_size = base.vocab_size;
+  spec.hidden_size = base.hidden_size;
+  spec.max_positions = base.max_positions;
+  spec.embedding = "model.embeddings.tok_embeddings.weight";
+  spec.embedding_norm = {config.norm, "model.embeddings.norm",
+                         base.norm_epsilon};
+  spec.ropes = {config.full_rope, config.local_rope};
+  for (int i = 0; i < base.num_layers; ++i) {
+    spec.layers.push_back(ModernBertLayer(config, i));
+  }
+  spec.final_norm = {config.norm, "model.final_norm", base.norm_epsilon};
+  return spec;
+}
+
+absl::StatusOr<ClassifierSpec> ModernBertClassifier(
+    const Json& json, const ModernBertConfig& config) {
+  INLAY_ASSIGN_OR_RETURN(const ClassificationDefaults labels,
+                         ReadClassificationDefaults(json));
+  INLAY_ASSIGN_OR_RETURN(const bool bias,
+                         JsonBool(json, "classifier_bias", false));
+  INLAY_ASSIGN_OR_RETURN(const std::string pooling,
+                         JsonString(json, "classifier_pooling", "cls"));
+  if (pooling != "cls" && pooling != "mean") {
+    return absl::UnimplementedError(FormattedString(
+        "config.json: classifier_pooling is \"%s\", supported: cls, mean",
+        pooling));
+  }
+  const int64_t hidden = config.base.hidden_size;
+  ClassifierSpec spec;
+  HeadLayerSpec& dense = spec.layers.emplace_back();
+  dense.linear = {"head.dense", hidden, hidden, bias};
+  INLAY_ASSIGN_OR_RETURN(dense.activation,
+                         ReadActivation(json, "classifier_activation", "gelu"));
+  dense.norm = {config.norm, "head.norm", config.base.norm_epsilon};
+  spec.output = {"classifier", static_cast<int64_t>(labels.labels.size()),
+                 hidden, true};
+  spec.of_mean = pooling == "mean";
+  return spec;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> MakeModernBert(const Json& json,
+                                                      ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(const ModernBertConfig config,
+                         ReadModernBertConfig(json));
+  DecoderSpec spec = ModernBertSpec(config);
+  if (HasLabels(build)) {
+    INLAY_ASSIGN_OR_RETURN(spec.classifier, ModernBertClassifier(json, config));
+  }
+  return BuildDecoder(spec, build);
+}
+
+}  // namespace inlay

@@ -1,0 +1,94 @@
+#include "core/model/embedder.h"
+
+#include <variant>
+
+#include "memory/formatted_string.h"
+#include "memory/status.h"
+
+namespace inlay {
+namespace {
+
+// Parts that give a row of a row.
+bool IsByRows(const PartSpec& part) {
+  return std::holds_alternative<MlpSpec>(part) ||
+         std::holds_alternative<MoeSpec>(part) ||
+         std::holds_alternative<MlpMoeSpec>(part) ||
+         std::holds_alternative<PerLayerSpec>(part);
+}
+
+HeadLayerSpec DenseLayer(const DenseModule& module) {
+  HeadLayerSpec layer;
+  layer.linear = {module.linear(), module.outputs, module.inputs, module.bias};
+  switch (module.activation) {
+    case DenseActivation::kIdentity:
+      break;
+    case DenseActivation::kTanh:
+      layer.tanh = true;
+      break;
+    case DenseActivation::kGelu:
+      layer.activation = Activation::kGelu;
+      break;
+    case DenseActivation::kRelu:
+      layer.activation = Activation::kRelu;
+      break;
+    case DenseActivation::kSilu:
+      layer.activation = Activation::kSilu;
+      break;
+  }
+  return layer;
+}
+
+}  // namespace
+
+absl::Status DropHead(DecoderSpec* spec) {
+  if (spec->embedding_projection.has_value()) {
+    return absl::UnimplementedError(
+        "config.json: \"architectures\" names the network without its head, "
+        "whose embeddings have a projection; supported is the one with it");
+  }
+  spec->headless = true;
+  spec->head.clear();
+  spec->tied_head.clear();
+  spec->head_bias = false;
+  return absl::OkStatus();
+}
+
+absl::Status SeeBothWays(std::string_view key, DecoderSpec* spec) {
+  for (LayerSpec& layer : spec->layers) {
+    for (BlockSpec& block : layer.blocks) {
+      auto* attention = std::get_if<AttentionSpec>(&block.part);
+      const bool can =
+          attention == nullptr ? IsByRows(block.part) : attention->chunk == 0;
+      if (!can || spec->embedding_projection.has_value()) {
+        return absl::UnimplementedError(FormattedString(
+            "config.json: %s asks for attention both ways, which what "
+            "this family consists of does not have",
+            key));
+      }
+      if (attention == nullptr) continue;
+      attention->causal = false;
+      // Its own position counts, too.
+      if (attention->window > 0) ++attention->window;
+    }
+  }
+  spec->is_encoder = true;
+  spec->head.clear();
+  spec->tied_head.clear();
+  spec->head_bias = false;
+  return absl::OkStatus();
+}
+
+absl::Status AddDense(absl::Span<const DenseModule> modules,
+                      DecoderSpec* spec) {
+  for (const DenseModule& module : modules) {
+    spec->pooled.push_back(DenseLayer(module));
+  }
+  if (modules.empty() || modules.front().inputs == spec->hidden_size) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(FormattedString(
+      "modules.json: %s has in_features %d, allowed: hidden_size, which is %d",
+      modules.front().folder, modules.front().inputs, spec->hidden_size));
+}
+
+}  // namespace inlay

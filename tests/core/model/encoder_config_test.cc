@@ -1,0 +1,165 @@
+// What encoders' factories take from config.json: what is refused by name, and
+// keys by their older and newer names.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "core/formats/model_files.h"
+#include "core/model/load_model.h"
+#include "memory/device/device.h"
+#include "tests/support/paths/paths.h"
+
+namespace inlay {
+namespace {
+
+constexpr auto kBadEncoder = absl::StatusCode::kInvalidArgument;
+constexpr auto kNoSuchEncoder = absl::StatusCode::kUnimplemented;
+
+class EncoderConfigTest : public ::testing::Test {
+ protected:
+  // The golden model's, with `changes`; null removes a key.
+  static absl::StatusOr<DecoderSpec> Describe(const std::string& name,
+                                              const Json& changes) {
+    auto files = OpenModelFiles(TestData() + "/models/" + name, {});
+    if (!files.ok()) return files.status();
+    for (const auto& [key, value] : changes.items()) {
+      files->config.erase(key);
+      if (!value.is_null()) files->config[key] = value;
+    }
+    // Sizes may be other ones.
+    files->weights = nullptr;
+    files->random = RandomWeights{};
+    const auto device = *CreateCpuDevice(1, 0);
+    return DescribeDecoder(*files, *device);
+  }
+
+  static const AttentionSpec& Attention(const DecoderSpec& spec, size_t layer) {
+    return std::get<AttentionSpec>(spec.layers[layer].blocks[0].part);
+  }
+};
+
+TEST_F(EncoderConfigTest, RefusesByName) {
+  const struct {
+    const char* model;
+    const char* key;
+    Json value;
+    absl::StatusCode code;
+  } cases[] = {
+      {"modernbert_labels", "local_attention", -1, kBadEncoder},
+      {"modernbert_labels", "global_attn_every_n_layers", 0, kBadEncoder},
+      {"modernbert_labels", "norm_eps", "x", kBadEncoder},
+      {"modernbert_labels", "classifier_pooling", "max", kNoSuchEncoder},
+      {"modernbert_labels", "classifier_activation", "mish", kNoSuchEncoder},
+      {"modernbert_labels", "num_attention_heads", 5, kBadEncoder},
+      {"modernbert_labels", "layer_types", {"full_attention"}, kBadEncoder},
+      {"modernbert_labels",
+       "rope_scaling",
+       {{"rope_type", "linear"}, {"factor", 2.0}},
+       kNoSuchEncoder},
+      {"electra_labels", "embedding_size", 16, kNoSuchEncoder},
+      {"electra_labels", "is_decoder", true, kNoSuchEncoder},
+      {"electra_labels", "num_attention_heads", 5, kBadEncoder},
+      {"distilbert_labels", "n_heads", 5, kBadEncoder},
+      {"distilbert_labels", "dim", int64_t{1} << 40, kBadEncoder},
+      {"distilbert_labels", "activation", "mish", kNoSuchEncoder},
+      {"nomic_bert", "prenorm", true, kNoSuchEncoder},
+      {"nomic_bert", "qkv_proj_bias", true, kNoSuchEncoder},
+      {"nomic_bert", "rotary_emb_fraction", 0.5, kNoSuchEncoder},
+      {"nomic_bert", "moe_every_n_layers", 2, kNoSuchEncoder},
+      {"nomic_bert", "activation_function", "mish", kNoSuchEncoder},
+      {"nomic_bert", "head_dim", 8, kNoSuchEncoder},
+      {"gemma3_embedding", "sliding_window", 1, kNoSuchEncoder},
+      {"gemma3_embedding", "use_bidirectional_attention", 3, kBadEncoder},
+      {"gemma3_embedding", "is_causal", "no", kBadEncoder},
+  };
+  for (const auto& [model, key, value, code] : cases) {
+    const auto spec = Describe(model, {{key, value}});
+    EXPECT_EQ(spec.status().code(), code) << key << " " << spec.status();
+    // By the usual names of these.
+    const std::string own = key;
+    if (own == "n_heads" || own == "dim" || own == "activation_function") {
+      continue;
+    }
+    EXPECT_NE(spec.status().message().find(key), std::string::npos)
+        << key << " " << spec.status();
+  }
+}
+
+// So many positions before a token and as many behind, its own besides.
+TEST_F(EncoderConfigTest, Windows) {
+  for (const auto& [tokens, reach] :
+       {std::pair{0, 1}, std::pair{1, 1}, std::pair{7, 4}, std::pair{16, 9}}) {
+    const auto spec =
+        Describe("modernbert_labels", {{"local_attention", tokens}});
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    for (size_t layer = 0; layer < spec->layers.size(); ++layer) {
+      EXPECT_FALSE(Attention(*spec, layer).causal);
+      EXPECT_EQ(Attention(*spec, layer).window, layer % 3 == 0 ? 0 : reach);
+    }
+  }
+  for (const auto& [tokens, reach] :
+       {std::pair{2, 2}, std::pair{3, 2}, std::pair{512, 257}}) {
+    const auto spec =
+        Describe("gemma3_embedding", {{"sliding_window", tokens}});
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_TRUE(spec->is_encoder);
+    EXPECT_EQ(Attention(*spec, 0).window, reach);
+    EXPECT_EQ(Attention(*spec, 2).window, 0);
+  }
+}
+
+// As transformers 5 spells what published files have under older names.
+TEST_F(EncoderConfigTest, NewerNames) {
+  const auto published = Describe("modernbert_labels", Json::object());
+  const auto newer =
+      Describe("modernbert_labels",
+               {{"global_rope_theta", nullptr},
+                {"local_rope_theta", nullptr},
+                {"global_attn_every_n_layers", nullptr},
+                {"layer_types",
+                 {"full_attention", "sliding_attention", "sliding_attention",
+                  "full_attention"}},
+                {"rope_parameters",
+                 {{"full_attention",
+                   {{"rope_type", "default"}, {"rope_theta", 160000.0}}},
+                  {"sliding_attention",
+                   {{"rope_type", "default"}, {"rope_theta", 10000.0}}}}}});
+  ASSERT_TRUE(published.ok() && newer.ok()) << newer.status();
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(newer->ropes[i].theta, published->ropes[i].theta);
+  }
+  for (size_t layer = 0; layer < 4; ++layer) {
+    EXPECT_EQ(Attention(*newer, layer).window,
+              Attention(*published, layer).window);
+  }
+  const auto nomic = Describe(
+      "nomic_bert",
+      {{"n_embd", nullptr},
+       {"n_layer", nullptr},
+       {"n_head", nullptr},
+       {"n_inner", nullptr},
+       {"n_positions", nullptr},
+       {"layer_norm_epsilon", nullptr},
+       {"rotary_emb_base", nullptr},
+       {"activation_function", nullptr},
+       {"hidden_size", 32},
+       {"num_hidden_layers", 2},
+       {"num_attention_heads", 2},
+       {"intermediate_size", 48},
+       {"max_position_embeddings", 80},
+       {"hidden_act", "silu"},
+       {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 500.0}}}});
+  ASSERT_TRUE(nomic.ok()) << nomic.status();
+  EXPECT_EQ(nomic->ropes[0].theta, 500.0);
+  EXPECT_EQ(nomic->max_positions, 80);
+  // Stretched beyond what it was trained for by a rule of its own.
+  const auto stretched =
+      Describe("nomic_bert",
+               {{"rotary_scaling_factor", 2}, {"max_trained_positions", 40}});
+  ASSERT_TRUE(stretched.ok()) << stretched.status();
+  EXPECT_EQ(stretched->max_positions, 40);
+}
+
+}  // namespace
+}  // namespace inlay

@@ -1,0 +1,167 @@
+"""Writes the folders of the encoders below: small random models, and what transformers computes of them in float32: states, pooled as sentence-transformers
+pools them, through their Dense modules where they have some, and logits of labels.
+
+    pip install transformers==5.24.0 torch && python make_encoders.py [NAME ...]
+
+config.json is spelled as published checkpoints spell it. Tensors have their published names and shapes.
+"""
+import copy
+import json
+import pathlib
+import sys
+
+import safetensors.torch
+import torch
+import transformers
+
+HERE = pathlib.Path(__file__).parent
+TOKENS = dict(vocab_size=64, pad_token_id=0)
+LENGTHS = (1, 6, 25, 70)  # beyond windows both ways
+BERT = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, hidden_act='gelu', max_position_embeddings=80, type_vocab_size=2,
+            layer_norm_eps=1e-12, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, position_embedding_type='absolute')
+MODULE = 'sentence_transformers.models.'
+
+# Of each: its class, its keys as its config class has them, keys that published files have instead or besides (None: they have not), how it pools, and its
+# Dense modules: outputs, bias, activation.
+ENCODERS = {
+    # EmbeddingGemma: tokens see both ways, windows half of sliding_window each; two Dense modules without activation.
+    'gemma3_embedding': ('Gemma3TextModel', dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, head_dim=16, intermediate_size=48,
+                                                 max_position_embeddings=96, rms_norm_eps=1e-6, query_pre_attn_scalar=16, sliding_window=24,
+                                                 use_bidirectional_attention=True, hidden_activation='gelu_pytorch_tanh', bos_token_id=2, eos_token_id=1,
+                                                 layer_types=['sliding_attention', 'sliding_attention', 'full_attention']),
+                         dict(rope_parameters=None, rope_theta=1000000.0, rope_local_base_freq=10000.0, sliding_window=24, attention_bias=False),
+                         'mean', True, [(48, False, 'torch.nn.modules.linear.Identity'), (24, False, 'torch.nn.modules.linear.Identity')]),
+    'modernbert_labels': ('ModernBertForSequenceClassification', dict(hidden_size=32, num_hidden_layers=4, num_attention_heads=2, intermediate_size=32, norm_eps=1e-5,
+                                                                      local_attention=16, max_position_embeddings=96, hidden_activation='gelu', norm_bias=False,
+                                                                      classifier_pooling='mean', classifier_activation='gelu', num_labels=3),
+                          dict(rope_parameters=None, layer_types=None, global_rope_theta=160000.0, local_rope_theta=10000.0, global_attn_every_n_layers=3,
+                               position_embedding_type='absolute'),
+                          'cls', True, []),
+    'distilbert_labels': ('DistilBertForSequenceClassification', dict(dim=32, n_layers=2, n_heads=2, hidden_dim=48, activation='gelu', max_position_embeddings=80,
+                                                                      num_labels=2), {}, 'mean', False, [(24, True, 'torch.nn.modules.activation.Tanh')]),
+    'electra_labels': ('ElectraForSequenceClassification', dict(BERT, embedding_size=32, num_labels=3), {}, 'cls', False, []),
+    'nomic_bert': ('NomicBertModel', dict(BERT, hidden_act='silu', position_embedding_type=None),
+                   dict(hidden_size=None, num_hidden_layers=None, num_attention_heads=None, intermediate_size=None, hidden_act=None, layer_norm_eps=None,
+                        max_position_embeddings=None, rope_parameters=None, head_dim=None, n_embd=32, n_layer=2, n_head=2, n_inner=48, n_positions=80,
+                        activation_function='swiglu', layer_norm_epsilon=1e-12, rotary_emb_base=1000, rotary_emb_fraction=1.0, rotary_emb_interleaved=False,
+                        rotary_scaling_factor=None, qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False, causal=False, prenorm=False),
+                   'mean', True, []),
+}
+
+
+def randomise(model, generator):
+    """Weights large enough that a part which is left out shows, norms and biases too; of bf16's values."""
+    for name, p in model.named_parameters():
+        drawn = torch.randn(p.shape, generator=generator)
+        if 'embed' in name and p.dim() == 2:
+            drawn *= 0.5 if 'Gemma' in type(model).__name__ else 1.0
+        elif p.dim() == 2:
+            drawn *= 1.2 / p.shape[-1] ** 0.5
+        elif 'norm' in name.lower() and name.endswith('weight'):
+            drawn = p.float() + 0.2 * drawn
+        else:
+            drawn *= 0.3
+        p.data = drawn.to(torch.bfloat16).to(torch.float32)
+
+
+def written_config(name, kind, keys, others, model):
+    keys = {k: v for k, v in keys.items() if v is not None and k != 'num_labels'}
+    config = dict(architectures=[kind], model_type=model.config.model_type, torch_dtype='bfloat16', **TOKENS, **keys)
+    config.update(others)
+    if 'num_labels' in ENCODERS[name][1]:
+        config['id2label'] = {str(i): f'LABEL_{i}' for i in range(ENCODERS[name][1]['num_labels'])}
+    removed = {k for k, v in others.items() if v is None and k != 'rotary_scaling_factor'}
+    return {k: v for k, v in config.items() if k not in removed}
+
+
+def write_modules(folder, width, pooling, normalise, dense, generator):
+    """modules.json and its folders; returns the layers."""
+    modules = [('', 'Transformer'), ('1_Pooling', 'Pooling')]
+    (folder / '1_Pooling').mkdir(exist_ok=True)
+    modes = dict(pooling_mode_cls_token=pooling == 'cls', pooling_mode_mean_tokens=pooling == 'mean', pooling_mode_max_tokens=False,
+                 pooling_mode_mean_sqrt_len_tokens=False)
+    (folder / '1_Pooling' / 'config.json').write_text(json.dumps(dict(word_embedding_dimension=width, **modes), indent=1) + '\n')
+    layers = []
+    for i, (outputs, bias, activation) in enumerate(dense, 2):
+        inner = folder / f'{i}_Dense'
+        inner.mkdir(exist_ok=True)
+        layer = torch.nn.Linear(width, outputs, bias=bias)
+        for p in layer.parameters():
+            drawn = torch.randn(p.shape, generator=generator) * (1.2 / width ** 0.5 if p.dim() == 2 else 0.3)
+            p.data = drawn.to(torch.bfloat16).to(torch.float32)
+        (inner / 'config.json').write_text(json.dumps(dict(in_features=width, out_features=outputs, bias=bias, activation_function=activation)) + '\n')
+        safetensors.torch.save_file({f'linear.{k}': p.detach().clone() for k, p in layer.named_parameters()}, inner / 'model.safetensors', metadata=dict(format='pt'))
+        layers.append(torch.nn.Sequential(layer, torch.nn.Tanh() if activation.endswith('Tanh') else torch.nn.Identity()))
+        modules.append((f'{i}_Dense', 'Dense'))
+        width = outputs
+    if normalise:
+        modules.append((f'{len(modules)}_Normalize', 'Normalize'))
+    listed = [dict(idx=i, name=str(i), path=path, type=MODULE + kind) for i, (path, kind) in enumerate(modules)]
+    (folder / 'modules.json').write_text(json.dumps(listed, indent=1) + '\n')
+    return layers
+
+
+def numbers(tensor):
+    return [float(f'{x:.8g}') for x in tensor.tolist()]
+
+
+def compute(model, ids, types, pooling, normalise, layers):
+    inputs = dict(input_ids=torch.tensor([ids]))
+    if types is not None:
+        inputs['token_type_ids'] = torch.tensor([types])
+    with torch.no_grad():
+        base = model.base_model if hasattr(model, 'classifier') else model
+        states = base(**inputs).last_hidden_state[0]
+        pooled = states.mean(0) if pooling == 'mean' else states[0]
+        for layer in layers:
+            pooled = layer(pooled)
+        if normalise:
+            pooled = torch.nn.functional.normalize(pooled, dim=0)
+        made = dict(cls=numbers(states[0]), last=numbers(states[-1]), mean=numbers(states.mean(0)), default=numbers(pooled), hidden_std=states.std().item())
+        if hasattr(model, 'classifier'):
+            made['logits'] = numbers(model(**inputs).logits[0])
+    return made
+
+
+def main():
+    for seed, (name, (kind, keys, others, pooling, normalise, dense)) in enumerate(ENCODERS.items()):
+        if len(sys.argv) > 1 and name not in sys.argv[1:]:
+            continue
+        folder = HERE / name
+        folder.mkdir(exist_ok=True)
+        generator = torch.Generator().manual_seed(100 + seed)
+        model_class = getattr(transformers, kind)
+        arguments = {k: v for k, v in keys.items() if v is not None}
+        if name == 'gemma3_embedding':
+            arguments['rope_parameters'] = dict(full_attention=dict(rope_type='default', rope_theta=1000000.0), sliding_attention=dict(rope_type='default', rope_theta=10000.0))
+        if name == 'nomic_bert':
+            arguments['rope_parameters'] = dict(rope_type='default', rope_theta=1000.0)
+        config = model_class.config_class(**TOKENS, **arguments)
+        config._attn_implementation = 'eager'
+        model = model_class(config)
+        randomise(model, generator)
+        model.eval()
+        # Under the published names, which save_pretrained() goes back to.
+        copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
+        (folder / 'generation_config.json').unlink(missing_ok=True)
+        (folder / 'config.json').write_text(json.dumps(written_config(name, kind, keys, others, model), indent=1) + '\n')
+        width = config.hidden_size
+        layers = write_modules(folder, width, pooling, normalise, dense, generator)
+        typed = 'type_vocab_size' in keys
+        cases = []
+        for length in LENGTHS:
+            ids = torch.randint(3, TOKENS['vocab_size'], (length,), generator=generator).tolist()
+            plain = compute(model, ids, [0] * length if typed else None, pooling, normalise, layers)
+            cases.append(dict(name=f'len{length}', input_ids=ids, **plain))
+            if typed and length == LENGTHS[-1]:
+                types = [0] * 30 + [1] * (length - 30)
+                cases.append(dict(name=f'types{length}', input_ids=ids, token_type_ids=types, **compute(model, ids, types, pooling, normalise, layers)))
+        golden = dict(format=1, name=name, architecture=kind, compute='float32 arithmetic on the stored weights', cases=cases)
+        if 'logits' in cases[0]:
+            golden['logit_std'] = torch.tensor([c['logits'] for c in cases]).std().item()
+        (folder / 'golden.json').write_text(json.dumps(golden, separators=(',', ':')) + '\n')
+        print(name, 'bytes', sum(f.stat().st_size for f in folder.rglob('*') if f.is_file()), 'states', cases[-1]['hidden_std'])
+
+
+if __name__ == '__main__':
+    main()
