@@ -130,6 +130,11 @@ absl::Status AddedTokens::Add(AddedToken token, const Normalizer* normalizer) {
     INLAY_RETURN_IF_ERROR(normalizer->Apply(&key));
   }
   tries_[token.normalized ? 1 : 0].Add(key, index);
+  // Those that reach over a cut, or look at what is behind one.
+  if (token.normalized && (token.single_word || token.rstrip ||
+                           key.find_first_of(" \n") != std::string::npos)) {
+    keeps_words_ = false;
+  }
   by_id_.emplace(token.id, index);
   by_content_.emplace(token.content, index);
   id_limit_ = std::max(id_limit_, token.id + 1);

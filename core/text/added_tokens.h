@@ -58,6 +58,10 @@ class AddedTokens {
     return tries_[normalized ? 1 : 0].edges.empty();
   }
 
+  // Whether Split() of a normalised text that is cut by NextWordCut() finds in
+  // the parts what it finds in the whole.
+  bool KeepsWords() const { return keeps_words_; }
+
   // nullptr when no added token has the id.
   const AddedToken* Find(int32_t id) const;
   std::optional<int32_t> TokenToId(std::string_view content) const;
@@ -84,6 +88,7 @@ class AddedTokens {
   std::unordered_map<int32_t, int32_t> by_id_;  // to the index
   std::unordered_map<std::string, int32_t> by_content_;
   Trie tries_[2];
+  bool keeps_words_ = true;
   int32_t id_limit_ = 0;
 };
 

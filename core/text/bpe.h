@@ -4,6 +4,7 @@
 #define INLAY_CORE_TEXT_BPE_H_
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/json/json.h"
+#include "core/text/bpe_bounds.h"
 #include "core/text/bpe_cache.h"
 #include "core/text/bpe_merge.h"
 #include "core/text/bpe_merges.h"
@@ -43,6 +45,9 @@ class BpeModel final : public TokenModel {
     explicit Scratch(size_t text_bytes) : cache(text_bytes) {}
     BpeMerger merger;
     BpeCache cache;
+    // More ids than these are of no use: what comes behind them is left out.
+    size_t max_ids = SIZE_MAX;
+    bool over = false;  // there are more, or would be
   };
 
   // `wants_raw_bytes`: the pre-tokenizer could leave bytes as they are. Whether
@@ -54,7 +59,8 @@ class BpeModel final : public TokenModel {
 
   absl::Status Encode(std::string_view piece,
                       std::vector<int32_t>* ids) const override;
-  // The same, reusing `scratch`.
+  // The same, reusing `scratch`. A long piece is cut where no merge joins what
+  // is before and behind; so its time is that of its words.
   void EncodePiece(std::string_view piece, Scratch* scratch,
                    std::vector<int32_t>* ids) const;
 
@@ -67,12 +73,21 @@ class BpeModel final : public TokenModel {
   int32_t vocab_size() const override { return vocabulary_.size(); }
 
  private:
-  BpeModel(Vocabulary vocabulary, MergeTable merges, Options options);
+  BpeModel(Vocabulary vocabulary, MergeTable merges, MergeBounds bounds,
+           Options options);
 
   // Finds the symbols that need no look-up by text.
   void FillByteTables();
+  void FillBounds();
   // Collects the pieces that are one token each.
   void FillWholeWords();
+  void EncodeLong(std::string_view piece, Scratch* scratch,
+                  std::vector<int32_t>* ids) const;
+  // `whole_words`: a part of a piece that is one of them is that token.
+  void EncodePart(std::string_view part, bool whole_words, Scratch* scratch,
+                  std::vector<int32_t>* ids) const;
+  // Where the part of `piece` ends that begins at `begin`.
+  size_t PartEnd(std::string_view piece, size_t begin) const;
   void AppendByteSymbols(std::string_view piece,
                          std::vector<int32_t>* symbols) const;
   void AppendCharSymbols(std::string_view piece,
@@ -82,11 +97,15 @@ class BpeModel final : public TokenModel {
 
   const Vocabulary vocabulary_;
   const MergeTable merges_;
+  MergeBounds bounds_;
   const Options options_;
   // By byte, -1 for none: the token of its alphabet character (raw_bytes), and
   // of its <0xNN> (byte_fallback).
   std::array<int32_t, 256> alphabet_ids_;
   std::array<int32_t, 256> fallback_ids_;
+  std::vector<bool> byte_cuts_;  // where raw_bytes: bounds_ of pairs of bytes
+  // An id stands for at most so many bytes of a piece; 0: bytes may give none.
+  size_t max_id_bytes_ = 0;
   std::vector<std::string> word_bytes_;  // where raw_bytes: the map's keys
   absl::flat_hash_map<std::string_view, int32_t> whole_words_;
 };

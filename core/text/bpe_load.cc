@@ -1,4 +1,6 @@
 // From the "model" object of a tokenizer.json to a BpeModel.
+#include <algorithm>
+
 #include "core/text/bpe.h"
 #include "core/text/byte_alphabet.h"
 #include "core/text/tokenizer_spec.h"
@@ -45,18 +47,18 @@ absl::StatusOr<int32_t> IdOf(const Vocabulary& vocabulary,
                       token.substr(0, 80), rank));
 }
 
-absl::StatusOr<MergeTable> ReadMerges(const Json& model,
+absl::StatusOr<MergeTable> ReadMerges(const Json& list,
                                       const Vocabulary& vocabulary,
-                                      size_t prefix_bytes) {
-  INLAY_ASSIGN_OR_RETURN(const Json* list, SpecArray(model, "merges"));
-  if (list->size() > kMaxMerges) {
+                                      size_t prefix_bytes,
+                                      MergeBounds* bounds) {
+  if (list.size() > kMaxMerges) {
     return absl::ResourceExhaustedError(FormattedString(
-        "BPE: %d merges, at most %d allowed", list->size(), kMaxMerges));
+        "BPE: %d merges, at most %d allowed", list.size(), kMaxMerges));
   }
-  MergeTable table(list->size());
+  MergeTable table(list.size());
   uint32_t rank = 0;
   std::string merged;
-  for (const Json& item : *list) {
+  for (const Json& item : list) {
     const bool is_version =
         rank == 0 && item.is_string() &&
         item.get_ref<const std::string&>().starts_with("#version");
@@ -71,6 +73,11 @@ absl::StatusOr<MergeTable> ReadMerges(const Json& model,
     merged.assign(merge.left).append(merge.right.substr(cut));
     INLAY_ASSIGN_OR_RETURN(const int32_t id, IdOf(vocabulary, merged, rank));
     table.Set(left, right, {rank, id});
+    // No symbol is empty.
+    if (!merge.left.empty() && !merge.right.empty()) {
+      bounds->Join(RuneBefore(merge.left, merge.left.size()).code,
+                   RuneAt(merge.right, 0).code);
+    }
     ++rank;
   }
   return table;
@@ -131,9 +138,12 @@ absl::StatusOr<std::unique_ptr<BpeModel>> BpeModel::Create(
   INLAY_ASSIGN_OR_RETURN(Vocabulary vocabulary,
                          Vocabulary::Create(JsonFind(model, "vocab")));
   INLAY_ASSIGN_OR_RETURN(Options options, ReadOptions(model, vocabulary));
+  INLAY_ASSIGN_OR_RETURN(const Json* list, SpecArray(model, "merges"));
+  MergeBounds bounds(std::min(list->size(), kMaxMerges));
   INLAY_ASSIGN_OR_RETURN(
       MergeTable merges,
-      ReadMerges(model, vocabulary, options.continuing_subword_prefix.size()));
+      ReadMerges(*list, vocabulary, options.continuing_subword_prefix.size(),
+                 &bounds));
   // A byte that no token spells takes the way of characters, where it may be
   // unknown; without an unknown token it is dropped on either way.
   const bool simple = !options.unk_id && !options.byte_fallback;
@@ -141,8 +151,9 @@ absl::StatusOr<std::unique_ptr<BpeModel>> BpeModel::Create(
                       options.continuing_subword_prefix.empty() &&
                       options.end_of_word_suffix.empty() &&
                       (simple || SpellsEveryByte(vocabulary));
-  return std::unique_ptr<BpeModel>(new BpeModel(
-      std::move(vocabulary), std::move(merges), std::move(options)));
+  return std::unique_ptr<BpeModel>(
+      new BpeModel(std::move(vocabulary), std::move(merges), std::move(bounds),
+                   std::move(options)));
 }
 
 }  // namespace inlay

@@ -1,14 +1,16 @@
-// Two ways to the same result: a scan for short pieces, a heap for long ones.
+// Three ways to the same result: a scan for short pieces, a heap for long ones,
+// a list for each rank for those of millions.
 #include "core/text/bpe_merge.h"
 
 #include <algorithm>
-#include <functional>
 
 namespace inlay {
 namespace {
 
 // Up to here scanning all ranks for the minimum beats keeping a heap.
 constexpr size_t kMaxScanned = 48;
+// Up to here a heap stays in the first-level cache.
+constexpr size_t kMaxHeaped = 4096;
 constexpr uint32_t kEnd = UINT32_MAX;
 
 }  // namespace
@@ -17,8 +19,12 @@ void BpeMerger::Merge(const MergeTable& table) {
   if (symbols_.size() < 2) return;
   if (symbols_.size() <= kMaxScanned) {
     MergeShort(table);
+  } else if (symbols_.size() <= kMaxHeaped) {
+    heap_.Clear();
+    MergeBy(table, &heap_);
   } else {
-    MergeLong(table);
+    ranks_.Reset(table.end_rank());
+    MergeBy(table, &ranks_);
   }
 }
 
@@ -45,47 +51,37 @@ void BpeMerger::MergeShort(const MergeTable& table) {
   symbols_.resize(n);
 }
 
-void BpeMerger::Queue(const MergeTable& table, uint32_t pos) {
-  const uint32_t next = next_[pos];
-  merges_[pos] = next == kEnd ? MergeTable::Merge{}
-                              : table.Find(symbols_[pos], symbols_[next]);
-  if (merges_[pos].rank == MergeTable::kNone) return;
-  heap_.push_back(uint64_t{merges_[pos].rank} << 32 | pos);
-  std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
-}
-
-void BpeMerger::MergeLong(const MergeTable& table) {
+template <typename Queue>
+void BpeMerger::MergeBy(const MergeTable& table, Queue* queue) {
   const auto n = static_cast<uint32_t>(symbols_.size());
   merges_.assign(n, {});
   next_.resize(n);
   previous_.resize(n);
-  heap_.clear();
   for (uint32_t i = 0; i < n; ++i) {
     next_[i] = i + 1 < n ? i + 1 : kEnd;
     previous_[i] = i > 0 ? i - 1 : kEnd;
   }
-  for (uint32_t i = 0; i + 1 < n; ++i) {
-    merges_[i] = table.Find(symbols_[i], symbols_[i + 1]);
-    if (merges_[i].rank != MergeTable::kNone) {
-      heap_.push_back(uint64_t{merges_[i].rank} << 32 | i);
-    }
-  }
-  std::make_heap(heap_.begin(), heap_.end(), std::greater<>());
-  while (!heap_.empty()) {
-    std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
-    const uint64_t top = heap_.back();
-    heap_.pop_back();
-    const auto pos = static_cast<uint32_t>(top);
-    // An entry whose pair has changed since is left in the heap; its rank no
+  // Looks the pair at `pos` up, anew, and queues it if it merges.
+  const auto consider = [&](uint32_t pos) {
+    const uint32_t next = next_[pos];
+    merges_[pos] = next == kEnd ? MergeTable::Merge{}
+                                : table.Find(symbols_[pos], symbols_[next]);
+    if (merges_[pos].rank != MergeTable::kNone)
+      queue->Push({merges_[pos].rank, pos});
+  };
+  for (uint32_t i = 0; i + 1 < n; ++i) consider(i);
+  for (RankedPosition top; queue->Pop(&top);) {
+    const uint32_t pos = top.position;
+    // An entry whose pair has changed since is left in the queue; its rank no
     // longer agrees, or the position is gone (rank kNone).
-    if (merges_[pos].rank != top >> 32) continue;
+    if (merges_[pos].rank != top.rank) continue;
     const uint32_t gone = next_[pos];
     symbols_[pos] = merges_[pos].id;
     merges_[gone].rank = MergeTable::kNone;
     next_[pos] = next_[gone];
     if (next_[pos] != kEnd) previous_[next_[pos]] = pos;
-    Queue(table, pos);
-    if (previous_[pos] != kEnd) Queue(table, previous_[pos]);
+    if (previous_[pos] != kEnd) consider(previous_[pos]);
+    consider(pos);
   }
   size_t count = 0;
   for (uint32_t i = 0; i != kEnd; i = next_[i]) symbols_[count++] = symbols_[i];

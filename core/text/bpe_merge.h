@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/text/bpe_merges.h"
+#include "core/text/rank_queue.h"
 
 namespace inlay {
 
@@ -23,15 +24,16 @@ class BpeMerger {
 
  private:
   void MergeShort(const MergeTable& table);
-  void MergeLong(const MergeTable& table);
-  // Looks the pair at `pos` up anew and queues it if it merges.
-  void Queue(const MergeTable& table, uint32_t pos);
+  // The same with `queue`, an empty one.
+  template <typename Queue>
+  void MergeBy(const MergeTable& table, Queue* queue);
 
   std::vector<int32_t> symbols_;
   std::vector<MergeTable::Merge> merges_;  // of the pair that starts here
   std::vector<uint32_t> next_;
   std::vector<uint32_t> previous_;
-  std::vector<uint64_t> heap_;  // rank << 32 | position
+  HeapQueue heap_;
+  RankQueue ranks_;
 };
 
 }  // namespace inlay

@@ -3,6 +3,7 @@
 #ifndef INLAY_CORE_TEXT_BPE_MERGES_H_
 #define INLAY_CORE_TEXT_BPE_MERGES_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -37,7 +38,10 @@ class MergeTable {
     size_t i = Hash(key);
     while (slots_[i].key != kEmpty && slots_[i].key != key) i = (i + 1) & mask_;
     slots_[i] = {key, merge};
+    end_rank_ = std::max(end_rank_, merge.rank + 1);
   }
+  // One above the highest rank.
+  uint32_t end_rank() const { return end_rank_; }
 
   Merge Find(int32_t left, int32_t right) const {
     const uint64_t key = Key(left, right);
@@ -61,6 +65,7 @@ class MergeTable {
   size_t Hash(uint64_t key) const { return absl::HashOf(key) & mask_; }
 
   size_t mask_;
+  uint32_t end_rank_ = 0;
   std::vector<Slot> slots_;
 };
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "core/text/byte_alphabet.h"
 #include "core/text/normalizer_unicode.h"
@@ -26,19 +27,22 @@ constexpr size_t kMaxReplaceGrowth = 8;
 // A rule that cannot fail, with all it needs bound into it.
 class Rule final : public Normalizer {
  public:
-  explicit Rule(std::function<void(std::string*)> rule)
-      : rule_(std::move(rule)) {}
+  explicit Rule(std::function<void(std::string*)> rule, bool keeps_words)
+      : rule_(std::move(rule)), keeps_words_(keeps_words) {}
   absl::Status Apply(std::string* text) const override {
     rule_(text);
     return absl::OkStatus();
   }
+  bool KeepsWords() const override { return keeps_words_; }
 
  private:
   const std::function<void(std::string*)> rule_;
+  const bool keeps_words_;
 };
 
-MaybeNormalizer MakeRule(std::function<void(std::string*)> rule) {
-  return std::make_unique<Rule>(std::move(rule));
+MaybeNormalizer MakeRule(std::function<void(std::string*)> rule,
+                         bool keeps_words = false) {
+  return std::make_unique<Rule>(std::move(rule), keeps_words);
 }
 
 class Sequence final : public Normalizer {
@@ -57,6 +61,10 @@ class Sequence final : public Normalizer {
     }
     return absl::OkStatus();
   }
+  bool KeepsWords() const override {
+    return absl::c_all_of(steps_,
+                          [](const auto& step) { return step->KeepsWords(); });
+  }
 
  private:
   const std::vector<std::unique_ptr<Normalizer>> steps_;
@@ -68,6 +76,7 @@ class Form final : public Normalizer {
   absl::Status Apply(std::string* text) const override {
     return ToNormalForm(form_, text);
   }
+  bool KeepsWords() const override { return true; }
 
  private:
   const NormalForm form_;
@@ -126,6 +135,8 @@ class Bert final : public Normalizer {
     if (options_.lowercase) ToLower(text);
     return absl::OkStatus();
   }
+  // Cleaned, a newline is a space.
+  bool KeepsWords() const override { return !options_.clean_text; }
 
  private:
   const BertOptions options_;
@@ -229,10 +240,11 @@ MaybeNormalizer MakeNormalizer(const Json& spec) {
   if (type == "NFD") return std::make_unique<Form>(NormalForm::kNfd);
   if (type == "NFKC") return std::make_unique<Form>(NormalForm::kNfkc);
   if (type == "NFKD") return std::make_unique<Form>(NormalForm::kNfkd);
-  if (type == "Lowercase") return MakeRule(ToLower);
+  if (type == "Lowercase") return MakeRule(ToLower, /*keeps_words=*/true);
   if (type == "Strip") return ParseStrip(spec);
   if (type == "StripAccents") {
-    return MakeRule([](std::string* text) { DropClass(kMark, text); });
+    return MakeRule([](std::string* text) { DropClass(kMark, text); },
+                    /*keeps_words=*/true);
   }
   if (type == "Prepend") return ParsePrepend(spec);
   if (type == "Replace") return ParseReplace(spec);

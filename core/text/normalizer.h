@@ -24,6 +24,9 @@ class Normalizer {
   // Rewrites `text` (valid UTF-8, and so is the result). RESOURCE_EXHAUSTED
   // when the result would be out of proportion.
   virtual absl::Status Apply(std::string* text) const = 0;
+  // Whether the parts of a text that is cut by NextWordCut() become what the
+  // whole becomes, with the same white space around the cut.
+  virtual bool KeepsWords() const { return false; }
 };
 
 // nullptr for a null `spec`. INVALID_ARGUMENT, or UNIMPLEMENTED naming the

@@ -39,6 +39,13 @@ class Sequence final : public PreTokenizer {
     for (const auto& step : steps_) INLAY_RETURN_IF_ERROR(step->Apply(pieces));
     return absl::OkStatus();
   }
+  // Behind the first step that cuts there, the pieces are the same.
+  WordCut word_cut() const override {
+    for (const auto& step : steps_) {
+      if (step->word_cut() != WordCut::kKeeps) return step->word_cut();
+    }
+    return WordCut::kKeeps;
+  }
 
  private:
   const std::vector<std::unique_ptr<PreTokenizer>> steps_;

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/json/json.h"
+#include "core/text/word_cut.h"
 
 namespace inlay {
 
@@ -52,7 +53,9 @@ class Pieces {
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
+  // Whatever it does, it does to each piece by itself.
   virtual absl::Status Apply(Pieces* pieces) const = 0;
+  virtual WordCut word_cut() const { return WordCut::kNone; }
 };
 
 // `raw_bytes`: the model takes bytes as they are, so a ByteLevel step that

@@ -31,6 +31,11 @@ class PatternMatcher final : public Matcher {
     FindSplits(pattern_, text, matches);
     return absl::OkStatus();
   }
+  WordCut word_cut() const override {
+    const bool is_part = pattern_ == SplitPattern::kDeepSeekNumbers ||
+                         pattern_ == SplitPattern::kDeepSeekCjk;
+    return is_part ? WordCut::kKeeps : WordCut::kCuts;
+  }
 
  private:
   const SplitPattern pattern_;
@@ -66,6 +71,10 @@ class ClassMatcher final : public Matcher {
     }
     return absl::OkStatus();
   }
+  WordCut word_cut() const override {
+    if ((mask_ & kSpace) == 0) return WordCut::kKeeps;
+    return runs_ ? WordCut::kNone : WordCut::kCuts;
+  }
 
  private:
   const uint16_t mask_;
@@ -86,6 +95,7 @@ class WordMatcher final : public Matcher {
     }
     return absl::OkStatus();
   }
+  WordCut word_cut() const override { return WordCut::kCuts; }
 };
 
 class LengthMatcher final : public Matcher {

@@ -96,6 +96,11 @@ class ByteLevel final : public PreTokenizer {
                          AppendByteAlphabet(piece, text);
                        });
   }
+  WordCut word_cut() const override {
+    // The space would be put before what follows the cut, too.
+    if (add_prefix_space_) return WordCut::kNone;
+    return use_regex_ ? WordCut::kCuts : WordCut::kKeeps;
+  }
 
  private:
   // GPT-2's pattern matches everywhere, so the matches are the pieces.

@@ -89,6 +89,11 @@ class Split final : public PreTokenizer {
     pieces->Recut(&spans);
     return absl::OkStatus();
   }
+  WordCut word_cut() const override {
+    const bool merges = behavior_ != SplitBehavior::kIsolated &&
+                        behavior_ != SplitBehavior::kRemoved;
+    return merges ? WordCut::kNone : matcher_->word_cut();
+  }
 
  private:
   // The commonest behaviour, for which matches and gaps are alike.

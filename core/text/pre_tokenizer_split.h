@@ -28,6 +28,8 @@ class Matcher {
   // Appends matches in order, none overlapping.
   virtual absl::Status Find(std::string_view text,
                             std::vector<Match>* matches) const = 0;
+  // Of a split that isolates or removes the matches.
+  virtual WordCut word_cut() const { return WordCut::kNone; }
 };
 
 // A hand-written splitter where the pattern is known, else PCRE2.

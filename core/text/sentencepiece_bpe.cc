@@ -163,11 +163,13 @@ SentencePieceBpe::SentencePieceBpe(const SentencePieceVocab* vocab)
   words_are_separate_ &= !has_unused_;
 }
 
-void SentencePieceBpe::Encode(std::string_view text,
-                              std::vector<TextSpan>* path) const {
+size_t SentencePieceBpe::Encode(std::string_view text, size_t begin,
+                                std::vector<TextSpan>* path) const {
+  // Much of what a call works on stays in the second-level cache.
+  constexpr size_t kPartBytes = size_t{32} << 10;
   Merger merger(*vocab_, has_unused_, text, path);
   bool after_space = false;
-  for (size_t at = 0; at < text.size();) {
+  for (size_t at = begin; at < text.size();) {
     Symbol symbol;
     symbol.begin = static_cast<uint32_t>(at);
     const PieceTrie::Match fixed =
@@ -190,12 +192,14 @@ void SentencePieceBpe::Encode(std::string_view text,
     if (words_are_separate_ && !after_space && !merger.empty() &&
         spelled.starts_with(kSpaceSymbol)) {
       merger.Flush();
+      if (at - begin >= kPartBytes) return at;
     }
     merger.Add(symbol);
     after_space = spelled.ends_with(kSpaceSymbol);
     at += length;
   }
   merger.Flush();
+  return text.size();
 }
 
 }  // namespace inlay

@@ -19,10 +19,12 @@ class SentencePieceBpe {
   // `vocab` must outlive this.
   explicit SentencePieceBpe(const SentencePieceVocab* vocab);
 
-  // Appends the pieces of `text` (normalised, at most 256 MiB); characters
-  // without a piece get the unknown id, one by one.
+  // Appends the pieces of `text` (normalised, at most 256 MiB) from `begin` on;
+  // characters without a piece get the unknown id, one by one. Where words are
+  // separate it stops behind some of them: the result is where to begin next.
   // O(n log n + n * longest piece) for n bytes.
-  void Encode(std::string_view text, std::vector<TextSpan>* path) const;
+  size_t Encode(std::string_view text, size_t begin,
+                std::vector<TextSpan>* path) const;
 
  private:
   const SentencePieceVocab* vocab_;

@@ -73,8 +73,8 @@ class SentencePieceTokenizer : public Tokenizer {
       } else {
         at = text.size();
       }
-      INLAY_RETURN_IF_ERROR(
-          EncodePlain(text.substr(from, at - from), is_start, ids));
+      INLAY_RETURN_IF_ERROR(EncodePlain(text.substr(from, at - from), is_start,
+                                        options.max_ids, ids));
       if (match.length > 0) ids->push_back(match.value);
       from = at = at + match.length;
       is_start = !prefix_once;
@@ -127,24 +127,32 @@ class SentencePieceTokenizer : public Tokenizer {
 
  private:
   // Without control pieces.
-  absl::Status EncodePlain(std::string_view text, bool is_start,
+  absl::Status EncodePlain(std::string_view text, bool is_start, size_t max_ids,
                            std::vector<int32_t>* ids) const {
     std::string normalized;
     INLAY_RETURN_IF_ERROR(normalizer->Normalize(text, is_start, &normalized));
     std::vector<TextSpan> path;
-    if (bpe.has_value()) {
-      bpe->Encode(normalized, &path);
-    } else {
-      unigram->BestPath(normalized, &path);  // there is an unknown piece
+    bool after_unknown = false;
+    for (size_t begin = 0; begin < normalized.size();) {
+      path.clear();
+      if (bpe.has_value()) {
+        begin = bpe->Encode(normalized, begin, &path);
+      } else {
+        unigram->BestPath(normalized, &path);  // there is an unknown piece
+        begin = normalized.size();
+      }
+      AppendIds(normalized, path, &after_unknown, ids);
+      if (ids->size() > max_ids) {
+        return absl::OutOfRangeError(FormattedString(
+            "sentencepiece: the text has more than %d tokens", max_ids));
+      }
     }
-    AppendIds(normalized, path, ids);
     return absl::OkStatus();
   }
 
   // Unknown characters become their bytes, or a run of them one unknown id.
   void AppendIds(std::string_view normalized, const std::vector<TextSpan>& path,
-                 std::vector<int32_t>* ids) const {
-    bool after_unknown = false;
+                 bool* after_unknown, std::vector<int32_t>* ids) const {
     for (const TextSpan& span : path) {
       const bool unknown = span.id == vocab->unk_id;
       if (unknown && vocab->byte_fallback) {
@@ -152,10 +160,10 @@ class SentencePieceTokenizer : public Tokenizer {
           ids->push_back(
               vocab->byte_ids[static_cast<unsigned char>(normalized[i])]);
         }
-      } else if (!unknown || !after_unknown) {
+      } else if (!unknown || !*after_unknown) {
         ids->push_back(span.id);
       }
-      after_unknown = unknown;
+      *after_unknown = unknown;
     }
   }
 };

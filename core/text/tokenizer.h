@@ -3,6 +3,7 @@
 #ifndef INLAY_CORE_TEXT_TOKENIZER_H_
 #define INLAY_CORE_TEXT_TOKENIZER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -26,6 +27,9 @@ struct EncodeOptions {
   // The text is of a chat template: what spells a control piece of a
   // SentencePiece model is that piece, also where that is otherwise text.
   bool parse_control = false;
+  // With more ids than these, those that are added left out, the text is of no
+  // use: OUT_OF_RANGE as soon as that is known, often long before its end.
+  size_t max_ids = SIZE_MAX;
 };
 
 struct DecodeOptions {
@@ -51,8 +55,8 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Appends the ids of `text` to `ids`. Invalid UTF-8 is read as U+FFFD, one
-  // for each maximal invalid subsequence.
+  // Appends the ids of `text` to `ids` (not all of them on errors). Invalid
+  // UTF-8 is read as U+FFFD, one for each maximal invalid subsequence.
   virtual absl::Status Encode(std::string_view text,
                               const EncodeOptions& options,
                               std::vector<int32_t>* ids) const = 0;

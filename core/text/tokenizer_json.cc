@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/text/utf8.h"
+#include "core/text/word_cut.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -17,9 +18,12 @@ class JsonTokenizer::Encoder {
       : tokenizer_(tokenizer),
         text_(text),
         parse_special_(options.parse_special),
+        max_ids_(options.max_ids),
         ids_(ids),
         bpe_scratch_(tokenizer.bpe_ == nullptr ? 0 : text.size()),
-        normalized_left_(text.size() * kNormalizedGrowth + kNormalizedBase) {}
+        normalized_left_(text.size() * kNormalizedGrowth + kNormalizedBase) {
+    bpe_scratch_.max_ids = options.max_ids;
+  }
 
   absl::Status Run() {
     std::vector<TextSegment> segments;
@@ -28,13 +32,36 @@ class JsonTokenizer::Encoder {
       if (segment.id >= 0) {
         ids_->push_back(segment.id);
       } else {
-        INLAY_RETURN_IF_ERROR(EncodeRaw(segment.text));
+        INLAY_RETURN_IF_ERROR(EncodeParts(segment.text));
       }
+    }
+    return CheckCount();
+  }
+
+ private:
+  // Of a part and what it becomes on its way much stays in the second-level
+  // cache; shorter ones would cost more than they save.
+  static constexpr size_t kPartBytes = size_t{32} << 10;
+
+  absl::Status CheckCount() const {
+    if (ids_->size() <= max_ids_ && !bpe_scratch_.over) return absl::OkStatus();
+    return absl::OutOfRangeError(FormattedString(
+        "tokenizer: the text of %d bytes has more than %d tokens", text_.size(),
+        max_ids_));
+  }
+
+  // A stretch without added tokens of raw text.
+  absl::Status EncodeParts(std::string_view raw) {
+    if (!tokenizer_.cuts_at_words_) return EncodeRaw(raw);
+    for (size_t begin = 0; begin < raw.size();) {
+      size_t end = raw.size();
+      if (end - begin > kPartBytes) end = NextWordCut(raw, begin + kPartBytes);
+      INLAY_RETURN_IF_ERROR(EncodeRaw(raw.substr(begin, end - begin)));
+      begin = end;
     }
     return absl::OkStatus();
   }
 
- private:
   void Split(std::string_view text, bool normalized,
              std::vector<TextSegment>* segments) const {
     if (parse_special_ && !tokenizer_.added_.empty(normalized)) {
@@ -44,7 +71,7 @@ class JsonTokenizer::Encoder {
     }
   }
 
-  // A stretch without added tokens of raw text.
+  // All of it or a part.
   absl::Status EncodeRaw(std::string_view raw) {
     const bool at_start = raw.data() == text_.data();
     std::string storage;
@@ -80,17 +107,18 @@ class JsonTokenizer::Encoder {
       for (size_t i = 0; i < pieces_.size(); ++i) {
         tokenizer_.bpe_->EncodePiece(pieces_[i], &bpe_scratch_, ids_);
       }
-      return absl::OkStatus();
+      return CheckCount();
     }
     for (size_t i = 0; i < pieces_.size(); ++i) {
       INLAY_RETURN_IF_ERROR(tokenizer_.model_->Encode(pieces_[i], ids_));
     }
-    return absl::OkStatus();
+    return CheckCount();
   }
 
   const JsonTokenizer& tokenizer_;
   const std::string_view text_;
   const bool parse_special_;
+  const size_t max_ids_;
   std::vector<int32_t>* const ids_;
   BpeModel::Scratch bpe_scratch_;
   Pieces pieces_;

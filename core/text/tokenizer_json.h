@@ -40,6 +40,9 @@ class JsonTokenizer final : public Tokenizer {
   bool IsSpecial(int32_t id) const override;
   std::string TokenBytes(int32_t id) const override;
 
+  // Whether texts without added tokens are encoded part by part (word_cut.h).
+  bool cuts_at_words() const { return cuts_at_words_; }
+
  private:
   class Encoder;
   class Stream;
@@ -57,6 +60,7 @@ class JsonTokenizer final : public Tokenizer {
   AddedTokens added_;
   PostProcessor post_;
   std::unique_ptr<TextDecoder> decoder_;
+  bool cuts_at_words_ = false;
 };
 
 }  // namespace inlay

@@ -93,6 +93,9 @@ absl::Status JsonTokenizer::ReadRest(const Json& file) {
       added_, AddedTokens::Create(JsonFind(file, "added_tokens"), *model_,
                                   vocab == nullptr ? 0 : vocab->size(),
                                   normalizer_.get()));
+  cuts_at_words_ = pre_tokenizer_->word_cut() == WordCut::kCuts &&
+                   (normalizer_ == nullptr || normalizer_->KeepsWords()) &&
+                   added_.KeepsWords();
   INLAY_ASSIGN_OR_RETURN(
       post_, MakePostProcessor(Section(file, "post_processor", null)));
   INLAY_RETURN_IF_ERROR(CheckTemplate(post_.single, vocab_size()));

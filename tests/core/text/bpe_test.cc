@@ -43,8 +43,9 @@ TEST(BpeMergerTest, EqualsTheDefinition) {
                 static_cast<int32_t>(below(3 + rank)),
                 {rank, static_cast<int32_t>(3 + rank)});
     }
-    // Lengths on both sides of where the heap takes over.
-    Ids ids(1 + below(120));
+    // Lengths on both sides of where the heap takes over, and of where lists
+    // do.
+    Ids ids(1 + below(120) + (round % 50 == 0 ? 4000 : 0));
     for (int32_t& id : ids) id = static_cast<int32_t>(below(3));
     merger.symbols() = ids;
     merger.Merge(table);
@@ -106,6 +107,85 @@ TEST(BpeModelTest, LaterDuplicateMergeWins) {
       R"({"vocab":{"a":0,"b":1,"c":2,"ab":3,"bc":4},
           "merges":["a b","b c","a b"]})");
   EXPECT_EQ(EncodePiece(*model, "abc"), (Ids{0, 4}));
+}
+
+// Long pieces are cut where no merge joins anything. Vocabularies at random,
+// characters that they do not know in between.
+TEST(BpeModelTest, LongPiecesMergeByTheDefinition) {
+  uint64_t state = 2024;
+  const auto below = [&](size_t limit) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<size_t>(state >> 33) % limit;
+  };
+  const std::vector<std::string> known = {"a", "b", "c", "\u00E9", "\u2581"};
+  const std::vector<std::string> unknown = {"x", "\u4E2D"};
+  for (int round = 0; round < 60; ++round) {
+    std::vector<std::string> tokens = known;
+    tokens.insert(tokens.end(), {"<u>", "<0x78>"});
+    Json merges = Json::array();
+    MergeTable table(16);
+    for (uint32_t rank = 0; merges.size() < 3 + below(10);) {
+      const size_t left = below(tokens.size());
+      const size_t right = below(tokens.size());
+      const std::string merged = tokens[left] + tokens[right];
+      const auto at = std::find(tokens.begin(), tokens.end(), merged);
+      table.Set(static_cast<int32_t>(left), static_cast<int32_t>(right),
+                {rank++, static_cast<int32_t>(at - tokens.begin())});
+      merges.push_back({tokens[left], tokens[right]});
+      if (at == tokens.end()) tokens.push_back(merged);
+    }
+    Json model = {{"merges", merges}};
+    for (size_t i = 0; i < tokens.size(); ++i) model["vocab"][tokens[i]] = i;
+    const bool unk = round % 2 == 0;
+    const bool fuse = round % 4 == 0;
+    if (unk) model["unk_token"] = "<u>";
+    model["fuse_unk"] = fuse;
+    model["ignore_merges"] = round % 3 == 0;
+    const auto bpe = MakeBpe(DumpJson(model));
+    for (int text = 0; text < 10; ++text) {
+      std::string piece;
+      Ids symbols;
+      bool after_unknown = false;
+      while (piece.size() < 70 + 20 * static_cast<size_t>(text)) {
+        const bool is_known = below(8) > 0;
+        if (is_known) {
+          const size_t id = below(known.size());
+          piece += known[id];
+          symbols.push_back(static_cast<int32_t>(id));
+        } else {
+          piece += unknown[below(unknown.size())];
+          if (unk && !(fuse && after_unknown))
+            symbols.push_back(static_cast<int32_t>(known.size()));
+        }
+        after_unknown = !is_known;
+      }
+      ASSERT_EQ(EncodePiece(*bpe, piece), MergeByDefinition(table, symbols))
+          << piece << " " << DumpJson(model);
+    }
+  }
+}
+
+TEST(BpeModelTest, LongPiecesOfBytesMergeByTheDefinition) {
+  // Every second byte has no token: it vanishes.
+  const auto model = MakeBpe(
+      R"({"vocab":{"a":0,"b":1,"c":2,"ab":3,"ca":4,"bb":5},
+          "merges":["a b","c a","b b"]})",
+      /*raw=*/true);
+  ASSERT_TRUE(model->raw_bytes());
+  MergeTable table(3);
+  table.Set(0, 1, {0, 3});
+  table.Set(2, 0, {1, 4});
+  table.Set(1, 1, {2, 5});
+  uint64_t state = 5;
+  std::string piece;
+  Ids symbols;
+  for (int i = 0; i < 3000; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const auto id = static_cast<int32_t>((state >> 33) % 4);
+    piece += "abcd"[id];
+    if (id < 3) symbols.push_back(id);
+  }
+  EXPECT_EQ(EncodePiece(*model, piece), MergeByDefinition(table, symbols));
 }
 
 TEST(BpeModelTest, OneLongRunIsNotQuadratic) {
