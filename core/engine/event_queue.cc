@@ -15,16 +15,25 @@
 namespace inlay {
 namespace {
 
+// For `more` elements. Twice as much where it is not there: reserve() of just
+// so much would copy all that waits with every token that joins it.
+template <typename Container>
+void MakeRoom(size_t more, Container& container) {
+  const size_t needed = container.size() + more;
+  if (needed > container.capacity())
+    container.reserve(std::max(needed, 2 * container.capacity()));
+}
+
 // Joins `next` to `event` when both are token events of one request: a slow
 // reader then finds one event, not thousands.
 bool TryJoin(Event& event, Event& next) {
   if (event.kind != EventKind::kTokens || next.kind != EventKind::kTokens)
     return false;
   // All of it or, should memory run out, nothing.
-  event.tokens.reserve(event.tokens.size() + next.tokens.size());
-  event.text.reserve(event.text.size() + next.text.size());
-  event.bytes.reserve(event.bytes.size() + next.bytes.size());
-  event.logprobs.reserve(event.logprobs.size() + next.logprobs.size());
+  MakeRoom(next.tokens.size(), event.tokens);
+  MakeRoom(next.text.size(), event.text);
+  MakeRoom(next.bytes.size(), event.bytes);
+  MakeRoom(next.logprobs.size(), event.logprobs);
   event.tokens.insert(event.tokens.end(), next.tokens.begin(),
                       next.tokens.end());
   event.text += next.text;
@@ -79,12 +88,16 @@ void EventQueue::Push(Event event) {
 }
 
 void EventQueue::Drop(RequestId request) {
+  // A gigabyte of logits goes when others need not wait for it any more.
+  List dropped;
+  decltype(streams_)::node_type stream;
   MutexLock lock(&mu_);
   const auto it = streams_.find(request);
   if (it == streams_.end()) return;
-  for (const List::iterator event : it->second.pending) events_.erase(event);
+  for (const List::iterator event : it->second.pending)
+    dropped.splice(dropped.end(), events_, event);
   it->second.arrived->SignalAll();
-  streams_.erase(it);
+  stream = streams_.extract(it);
   UpdateDescriptor();
 }
 

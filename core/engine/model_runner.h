@@ -197,7 +197,7 @@ class ModelRunner final : private KvOwner {
   absl::Status CheckTypes(const RequestOptions& options) const;
   absl::Status CheckEmbedding(const RequestOptions& options) const;
   absl::Status Check(const RequestOptions& options) const;
-  absl::Status Prepare(SessionId id, RequestOptions& options);
+  absl::StatusOr<Sampler> Prepare(SessionId id, RequestOptions& options);
   // The log a request would make, and what follows from it.
   struct Draft {
     std::vector<int32_t> log;
@@ -210,10 +210,9 @@ class ModelRunner final : private KvOwner {
   absl::StatusOr<Draft> MakeDraft(const Session& session,
                                   const RequestOptions& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Shows the sampler the log that the request starts from.
-  absl::StatusOr<Sampler> MakeSampler(const Session& session,
-                                      const Draft& draft,
-                                      const RequestOptions& options) const;
+  // Whether there is a generation to go on with, if that is asked.
+  static absl::Status CheckResume(const Session& session,
+                                  const RequestOptions& options);
   absl::Status SetAside(const SchedRequest& entry, KvSequence& hold)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool HoldsAll(const KvSequence& hold, const SchedRequest& entry) const
@@ -221,8 +220,9 @@ class ModelRunner final : private KvOwner {
   SchedRequest MakeEntry(Session& session, const Draft& draft,
                          const RequestOptions& options, SteadyTime now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // `sampler` is shown the log that the request starts from.
   absl::StatusOr<RequestId> Admit(Session& session, RequestOptions&& options,
-                                  SteadyTime now)
+                                  Sampler&& sampler, SteadyTime now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Named prefixes' parts.

@@ -100,8 +100,12 @@ absl::Status ModelRunner::Warm(NamedPrefix& prefix, SteadyTime now) {
   RequestOptions options;
   options.tokens = prefix.tokens;
   options.max_tokens = 0;
-  INLAY_ASSIGN_OR_RETURN(const RequestId request,
-                         Admit(added, std::move(options), now));
+  INLAY_ASSIGN_OR_RETURN(
+      Sampler sampler,
+      Sampler::Create(options.sampling, loaded_->info.vocab_size));
+  INLAY_ASSIGN_OR_RETURN(
+      const RequestId request,
+      Admit(added, std::move(options), std::move(sampler), now));
   std::move(undo).Cancel();
   context_.events->Drop(request);
   prefix.warming = id;

@@ -30,7 +30,7 @@ absl::Status ModelRunner::SetAside(const SchedRequest& entry,
 absl::StatusOr<RequestQuote> ModelRunner::Quote(SessionId id,
                                                 RequestOptions options,
                                                 bool reserve) {
-  INLAY_RETURN_IF_ERROR(Prepare(id, options));
+  INLAY_RETURN_IF_ERROR(Prepare(id, options).status());
   MutexLock lock(&mu_);
   INLAY_ASSIGN_OR_RETURN(Session * session, FindIdleSession(id));
   // Others change nothing.
@@ -39,7 +39,7 @@ absl::StatusOr<RequestQuote> ModelRunner::Quote(SessionId id,
   KvCache::Clear(&session->hold);
   scheduler_->Retry();
   INLAY_ASSIGN_OR_RETURN(const Draft draft, MakeDraft(*session, options));
-  INLAY_RETURN_IF_ERROR(MakeSampler(*session, draft, options).status());
+  INLAY_RETURN_IF_ERROR(CheckResume(*session, options));
   const SchedRequest entry = MakeEntry(*session, draft, options, Now());
 
   const uint64_t salt = session->SaltFor(draft.is_long);

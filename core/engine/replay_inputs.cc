@@ -115,13 +115,16 @@ absl::Status Replayer::Apply(const SubmitEntry& entry) {
   INLAY_ASSIGN_OR_RETURN(const SteadyTime now, TimeOf(entry.now_us));
   INLAY_RETURN_IF_ERROR(DrawFrom(entry.request));
   RequestOptions options = entry.options;
-  absl::Status status = runner_->Prepare(entry.session, options);
+  auto sampler = runner_->Prepare(entry.session, options);
+  absl::Status status = sampler.status();
   if (status.ok()) {
     MutexLock lock(&runner_->mu_);
     const auto session = runner_->FindIdleSession(entry.session);
-    status = session.ok()
-                 ? runner_->Admit(**session, std::move(options), now).status()
-                 : session.status();
+    status = session.ok() ? runner_
+                                ->Admit(**session, std::move(options),
+                                        *std::move(sampler), now)
+                                .status()
+                          : session.status();
   }
   events_.Drop(entry.request);
   if (!status.ok()) return Taken("a request", status);

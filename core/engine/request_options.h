@@ -39,7 +39,7 @@ struct RequestOptions {
 
   int64_t max_tokens = -1;  // -1: until a stop or the end of the context
   bool ignore_eos = false;
-  std::vector<int32_t> stop_tokens;
+  std::vector<int32_t> stop_tokens;  // once submitted, in ascending order
   std::vector<std::string> stop_strings;
   SamplingParams sampling;
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "core/engine/clock.h"
 #include "core/engine/model_runner.h"
@@ -131,11 +132,9 @@ bool ModelRunner::TakeToken(Request& request, const SampleResult& sample) {
         MicrosecondsBetween(request.last_token, now));
   }
   request.last_token = now;
-  const auto contains = [&](const std::vector<int32_t>& ids) {
-    return std::find(ids.begin(), ids.end(), sample.token) != ids.end();
-  };
-  if (contains(request.options.stop_tokens) ||
-      (!request.options.ignore_eos && contains(loaded_->generation.eos_ids))) {
+  if (absl::c_binary_search(request.options.stop_tokens, sample.token) ||
+      (!request.options.ignore_eos &&
+       absl::c_linear_search(loaded_->generation.eos_ids, sample.token))) {
     finish.reason = FinishReason::kStop;
     finish.stop_token = sample.token;
     return true;

@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
 #include "core/engine/clock.h"
 #include "core/engine/model_runner.h"
@@ -43,28 +44,24 @@ constexpr uint64_t kMostDeadlineUs = uint64_t{1} << 60;
 
 // Shows the sampler the log that the request starts from: all of it is prompt,
 // but for what the generation that it resumes had chosen.
-absl::Status Observe(const RequestOptions& options, const Session& session,
-                     absl::Span<const int32_t> log, Sampler* sampler) {
-  if (!options.resume) {
-    sampler->ObservePrompt(log);
-    return absl::OkStatus();
-  }
+void Observe(const RequestOptions& options, const Session& session,
+             absl::Span<const int32_t> log, Sampler* sampler) {
+  if (!options.resume) return sampler->ObservePrompt(log);
   const SamplerMark& mark = session.mark;
-  if (mark.generated_begin == 0) {
-    return absl::FailedPreconditionError(
-        "resume: the session has generated nothing yet");
-  }
-  if (options.sampling.seed != mark.seed) {
-    return absl::InvalidArgumentError(FormattedString(
-        "resume: seed is %d, the generation to go on with has %d",
-        options.sampling.seed, mark.seed));
-  }
   const auto begin = static_cast<size_t>(std::min<int64_t>(
       mark.generated_begin, static_cast<int64_t>(log.size())));
   sampler->ObservePrompt(log.first(begin));
   for (const int32_t token : log.subspan(begin)) sampler->Observe(token);
   sampler->set_state({mark.seed, mark.num_draws});
-  return absl::OkStatus();
+}
+
+// What the tokenizer gave up, with the reason in the host's words.
+absl::Status NamesContext(const absl::Status& encoded, int64_t max_context) {
+  if (!absl::IsOutOfRange(encoded)) return encoded;
+  return absl::InvalidArgumentError(
+      FormattedString("the prompt's text alone has more than %d tokens, all "
+                      "that the context takes, generated ones included",
+                      max_context));
 }
 
 // Logits handed to the host stay in memory until it takes them.
@@ -141,7 +138,9 @@ absl::Status ModelRunner::Tokenize(RequestOptions& options,
         (session_is_empty || options.mode == InputMode::kReplace);
   }
   options.tokens.clear();
-  return tokenizer->Encode(options.text, encode, &options.tokens);
+  encode.max_ids = static_cast<size_t>(loaded_->max_context);
+  return NamesContext(tokenizer->Encode(options.text, encode, &options.tokens),
+                      loaded_->max_context);
 }
 
 absl::Status ModelRunner::TokenizePair(const Tokenizer& tokenizer,
@@ -149,11 +148,14 @@ absl::Status ModelRunner::TokenizePair(const Tokenizer& tokenizer,
   options.mode = InputMode::kReplace;
   options.tokens.clear();
   options.token_types.clear();
+  EncodeOptions encode;
+  encode.add_special = options.add_special;
+  encode.parse_special = options.parse_special;
+  encode.max_ids = static_cast<size_t>(loaded_->max_context);
   INLAY_RETURN_IF_ERROR(
-      tokenizer.EncodePair(options.text, options.text_pair,
-                           {.add_special = options.add_special,
-                            .parse_special = options.parse_special},
-                           &options.tokens, &options.token_types));
+      NamesContext(tokenizer.EncodePair(options.text, options.text_pair, encode,
+                                        &options.tokens, &options.token_types),
+                   loaded_->max_context));
   options.text_pair = std::string();
   // RoBERTa's files may name types that the network has no rows for.
   if (loaded_->info.num_segments <= 1) options.token_types.clear();
@@ -343,7 +345,9 @@ absl::StatusOr<ModelRunner::Draft> ModelRunner::MakeDraft(
   return draft;
 }
 
-absl::Status ModelRunner::Prepare(SessionId id, RequestOptions& options) {
+// All that takes time and needs no session.
+absl::StatusOr<Sampler> ModelRunner::Prepare(SessionId id,
+                                             RequestOptions& options) {
   bool session_is_empty = false;
   {
     MutexLock lock(&mu_);
@@ -354,20 +358,24 @@ absl::Status ModelRunner::Prepare(SessionId id, RequestOptions& options) {
   INLAY_RETURN_IF_ERROR(ChoosePooling(options));
   INLAY_RETURN_IF_ERROR(ChooseActivation(options));
   INLAY_RETURN_IF_ERROR(Check(options));
-  std::sort(options.logits_positions.begin(), options.logits_positions.end());
-  return absl::OkStatus();
+  absl::c_sort(options.logits_positions);
+  // Every token is looked up in them.
+  std::vector<int32_t>& stops = options.stop_tokens;
+  absl::c_sort(stops);
+  stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
+  return Sampler::Create(options.sampling, loaded_->info.vocab_size);
 }
 
 absl::StatusOr<RequestId> ModelRunner::Submit(SessionId id,
                                               RequestOptions options) {
   INLAY_RETURN_IF_ERROR(context_.device->status());
-  INLAY_RETURN_IF_ERROR(Prepare(id, options));
+  INLAY_ASSIGN_OR_RETURN(Sampler sampler, Prepare(id, options));
   absl::StatusOr<RequestId> request;
   {
     MutexLock lock(&mu_);
     // Looked up again: it may have become busy or gone meanwhile.
     INLAY_ASSIGN_OR_RETURN(Session * session, FindIdleSession(id));
-    request = Admit(*session, std::move(options), Now());
+    request = Admit(*session, std::move(options), std::move(sampler), Now());
   }
   if (request.ok() && context_.on_work) context_.on_work();
   return request;
@@ -408,24 +416,31 @@ SchedRequest ModelRunner::MakeEntry(Session& session, const Draft& draft,
   return entry;
 }
 
-absl::StatusOr<Sampler> ModelRunner::MakeSampler(
-    const Session& session, const Draft& draft,
-    const RequestOptions& options) const {
-  INLAY_ASSIGN_OR_RETURN(
-      Sampler sampler,
-      Sampler::Create(options.sampling, loaded_->info.vocab_size));
-  INLAY_RETURN_IF_ERROR(Observe(options, session, draft.log, &sampler));
-  return sampler;
+absl::Status ModelRunner::CheckResume(const Session& session,
+                                      const RequestOptions& options) {
+  if (!options.resume) return absl::OkStatus();
+  if (session.mark.generated_begin == 0) {
+    return absl::FailedPreconditionError(
+        "resume: the session has generated nothing yet");
+  }
+  if (options.sampling.seed != session.mark.seed) {
+    return absl::InvalidArgumentError(FormattedString(
+        "resume: seed is %d, the generation to go on with has %d",
+        options.sampling.seed, session.mark.seed));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
                                              RequestOptions&& options,
+                                             Sampler&& sampler,
                                              SteadyTime now) {
   // The log this request would make; the session's own changes only at the end.
   INLAY_ASSIGN_OR_RETURN(Draft draft, MakeDraft(session, options));
   SchedRequest entry = MakeEntry(session, draft, options, now);
   entry.id = context_.next_id->fetch_add(1);
-  INLAY_ASSIGN_OR_RETURN(Sampler sampler, MakeSampler(session, draft, options));
+  INLAY_RETURN_IF_ERROR(CheckResume(session, options));
+  Observe(options, session, draft.log, &sampler);
   INLAY_ASSIGN_OR_RETURN(StopMatcher matcher,
                          StopMatcher::Create(options.stop_strings));
   const size_t context_size = std::min(draft.log.size(), kDecodeContext);

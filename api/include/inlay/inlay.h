@@ -735,7 +735,8 @@ INLAY_API inlay_status inlay_model_request_options(inlay_model* model, inlay_req
 /* Starts a generation in `session`, which is busy until the FINISHED event is made. The prompt and every generated token are
  * added to the log (an end-of-sequence token and the tokens of a matched stop string included).
  * INLAY_INVALID_STATE when the session is busy; INLAY_RESOURCE_EXHAUSTED when the request could never fit the KV cache or the
- * queue is full; INLAY_INVALID_ARGUMENT names the option. On failure the session's log is unchanged. */
+ * queue is full; INLAY_INVALID_ARGUMENT names the option. On failure the session's log is unchanged. Text is tokenised on the calling thread,
+ * while nothing waits for it, and where its tokenizer can do so part by part, no further than the context goes. */
 INLAY_API inlay_status inlay_session_submit(inlay_session* session, const inlay_request_options* options,
                                             inlay_request** request, inlay_error** error);
 

@@ -1,5 +1,6 @@
 // Text in and out of the engine: the model that ships answers, streams whole
 // characters, and stops before its stop strings.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -98,6 +99,45 @@ TEST(TextTest, RawTextFollowsBos) {
   const size_t before = harness.runner().Tokens(session)->size();
   harness.Run(session, options);
   EXPECT_NE((*harness.runner().Tokens(session))[before], 0);
+}
+
+TEST(TextTest, StopTokensInAnyOrder) {
+  EngineHarness harness(PocketModel());
+  ASSERT_TRUE(harness.ok());
+  const std::string prompt = "Tell a story about a fox and a lantern.";
+  const Outcome whole = harness.RunAlone(Chat(prompt));
+  ASSERT_GT(whole.tokens.size(), 20u);
+  RequestOptions options = Chat(prompt);
+  const int32_t stop = whole.tokens[15];
+  options.stop_tokens = {4000, stop, 7, stop, 4001, 3999, 7};
+  for (const int32_t other : {4000, 7, 4001, 3999})
+    ASSERT_NE(other, stop) << "choose another position";
+  const Outcome outcome = harness.RunAlone(options);
+  EXPECT_EQ(outcome.finish.stop_token, stop);
+  EXPECT_LE(outcome.tokens.size(), 16u);
+}
+
+// A text too long for the context is refused when that is known, a word too
+// long for it before it is merged.
+TEST(TextTest, TooLongTextsAreRefused) {
+  EngineHarness harness(PocketModel());
+  ASSERT_TRUE(harness.ok());
+  const SessionId session = *harness.runner().CreateSession();
+  RequestOptions options;
+  options.input = InputKind::kText;
+  options.max_tokens = 1;
+  while (options.text.size() < size_t{1} << 20) options.text += "a fox ran. ";
+  for (const bool one_word : {false, true}) {
+    if (one_word) options.text.assign(size_t{64} << 20, 'a');
+    const absl::Status status =
+        harness.runner().Submit(session, options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                ::testing::HasSubstr("more than 2048 tokens"));
+    EXPECT_EQ(harness.runner().Quote(session, options, false).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(harness.runner().GetSessionInfo(session)->num_tokens, 0u);
 }
 
 }  // namespace

@@ -52,5 +52,27 @@ TEST(EventJoinTest, WhollyOrNotAtAll) {
   }
 }
 
+// Who reads late finds one event: that must not be copied for every token.
+TEST(EventJoinTest, RoomGrowsByDoubling) {
+  constexpr size_t kTokens = 4096;
+  EventQueue queue;
+  queue.Open(1);
+  queue.Push(TokensOf(1));
+  FailingNew::PlanNone();
+  int64_t allocations = 0;
+  for (size_t i = 1; i < kTokens; ++i) {
+    Event next = TokensOf(1);
+    FailingNew::PlanNone();
+    const FailingNew::Armed armed;
+    queue.Push(std::move(next));
+    allocations += FailingNew::seen();
+  }
+  const auto event = queue.Next(0);
+  ASSERT_TRUE(event.ok());
+  EXPECT_EQ(event->tokens.size(), kTokens);
+  // Four lists, each of which grows 12 times from one token's to 4096 tokens'.
+  EXPECT_LE(allocations, 4 * 12);
+}
+
 }  // namespace
 }  // namespace inlay
