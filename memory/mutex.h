@@ -4,9 +4,11 @@
 #ifndef INLAY_MEMORY_MUTEX_H_
 #define INLAY_MEMORY_MUTEX_H_
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #include "absl/base/thread_annotations.h"
 
@@ -14,15 +16,34 @@ namespace inlay {
 
 class ABSL_LOCKABLE Mutex {
  public:
-  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
+  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
+    if (mu_.try_lock()) return;
+    ++waiting_;
+    mu_.lock();
+    --waiting_;
+  }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mu_.unlock(); }
   bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) {
     return mu_.try_lock();
+  }
+  // Between the pieces of long work that holds it: lets go, and takes it again
+  // when one of those who waited has had it. Unlocking alone is not enough: who
+  // waits has yet to wake up, and would find it locked again, time after time.
+  void LetOthersIn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
+    const int waiting = waiting_;
+    if (waiting == 0) return;
+    mu_.unlock();
+    // Threads that the system does not run are not waited for.
+    constexpr int kMostYields = 1000;
+    for (int i = 0; i < kMostYields && waiting_ >= waiting; ++i)
+      std::this_thread::yield();
+    mu_.lock();
   }
 
  private:
   friend class CondVar;
   std::mutex mu_;
+  std::atomic<int> waiting_{0};  // in Lock()
 };
 
 class ABSL_SCOPED_LOCKABLE MutexLock {

@@ -2,7 +2,7 @@
 #include "core/engine/kv_cache.h"
 
 #include <algorithm>
-#include <limits>
+#include <vector>
 
 #include "absl/memory/memory.h"
 #include "memory/formatted_string.h"
@@ -133,61 +133,65 @@ void KvCache::Grow(uint64_t bytes) {
 
 void KvCache::Shrink(uint64_t bytes, absl::Span<KvBlockTable* const> held,
                      Stream& stream) {
-  while (this->bytes() > bytes) {
-    const int32_t blocks = storage_.blocks_per_extent();
-    const int32_t surplus = blocks - pool_.num_free();
-    if (surplus > 0) {
-      INLAY_DCHECK(surplus <= pool_.num_evictable());
-      index_->Reclaim(surplus);
-    }
-    const int32_t extent = EmptiestExtent();
-    MoveOut(extent, held, stream);
-    pool_.RemoveBlocks(extent * blocks, blocks);
-    storage_.DropExtent(extent);
-  }
-}
-
-int32_t KvCache::EmptiestExtent() const {
+  if (this->bytes() <= bytes) return;
   const int32_t blocks = storage_.blocks_per_extent();
-  int32_t best = -1;
-  int32_t fewest = std::numeric_limits<int32_t>::max();
-  for (int32_t extent = 0; extent < storage_.end_extent(); ++extent) {
-    if (!storage_.HasExtent(extent)) continue;
-    int32_t used = 0;
-    for (int32_t i = 0; i < blocks; ++i)
-      used += pool_.RefCount(extent * blocks + i) > 0 ? 1 : 0;
-    if (used < fewest) {
-      fewest = used;
-      best = extent;
-    }
+  const auto count = static_cast<int64_t>(
+      (this->bytes() - bytes + extent_bytes() - 1) / extent_bytes());
+  // Should memory run out, then before anything moves.
+  std::vector<int32_t> moved(static_cast<size_t>(pool_.end_id()), -1);
+  const int64_t surplus = count * blocks - pool_.num_free();
+  if (surplus > 0) {
+    INLAY_DCHECK(surplus <= pool_.num_evictable());
+    index_->Reclaim(surplus);
   }
-  return best;
-}
-
-void KvCache::MoveOut(int32_t extent, absl::Span<KvBlockTable* const> held,
-                      Stream& stream) {
-  const int32_t blocks = storage_.blocks_per_extent();
-  const int32_t first = extent * blocks;
-  std::vector<int32_t> moved(static_cast<size_t>(blocks), -1);
-  for (int32_t id = first; id < first + blocks; ++id) {
-    if (pool_.RefCount(id) == 0) continue;
-    const int32_t to = pool_.FreeBlockOutside(first, blocks);
+  const std::vector<bool> leaving = EmptiestExtents(count);
+  const auto leaves = [&](int32_t id) {
+    return static_cast<bool>(leaving[static_cast<size_t>(id / blocks)]);
+  };
+  pool_.RemoveBlocks(leaves, [&](int32_t from, int32_t to) {
     // A copy within a device cannot fail but with the device, which every later
     // call reports.
     static_cast<void>(
-        device_->Copy(Block(to), Block(id), block_bytes(), stream));
-    pool_.Move(id, to);
-    if (pool_.IsCached(to)) index_->OnMoved(id, to);
-    moved[static_cast<size_t>(id - first)] = to;
-  }
+        device_->Copy(Block(to), Block(from), block_bytes(), stream));
+    if (pool_.IsCached(to)) index_->OnMoved(from, to);
+    moved[static_cast<size_t>(from)] = to;
+  });
   for (KvBlockTable* table : held) {
     const auto ids = table->blocks();
     for (size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] < first || ids[i] >= first + blocks) continue;
-      table->SetMoved(i, moved[static_cast<size_t>(ids[i] - first)]);
+      if (ids[i] == KvBlockTable::kNoBlock) continue;
+      const int32_t to = moved[static_cast<size_t>(ids[i])];
+      if (to >= 0) table->SetMoved(i, to);
     }
   }
   static_cast<void>(stream.Synchronize());
+  for (size_t extent = 0; extent < leaving.size(); ++extent) {
+    if (leaving[extent]) storage_.DropExtent(static_cast<int32_t>(extent));
+  }
+}
+
+std::vector<bool> KvCache::EmptiestExtents(int64_t count) const {
+  const int32_t blocks = storage_.blocks_per_extent();
+  struct Extent {
+    int32_t used = 0;
+    int32_t index = 0;
+    bool operator<(const Extent& other) const {
+      return used != other.used ? used < other.used : index < other.index;
+    }
+  };
+  std::vector<Extent> extents;
+  for (int32_t index = 0; index < storage_.end_extent(); ++index) {
+    if (!storage_.HasExtent(index)) continue;
+    Extent extent{0, index};
+    for (int32_t i = 0; i < blocks; ++i)
+      extent.used += pool_.RefCount(index * blocks + i) > 0 ? 1 : 0;
+    extents.push_back(extent);
+  }
+  std::sort(extents.begin(), extents.end());
+  std::vector<bool> emptiest(static_cast<size_t>(storage_.end_extent()));
+  for (int64_t i = 0; i < count; ++i)
+    emptiest[static_cast<size_t>(extents[static_cast<size_t>(i)].index)] = true;
+  return emptiest;
 }
 
 }  // namespace inlay

@@ -149,9 +149,8 @@ class KvCache {
                     KvSequence* sequence);
   bool ReadFromTier(absl::Span<const int32_t> tokens,
                     absl::Span<const int32_t> loaded, KvMatch* match);
-  int32_t EmptiestExtent() const;
-  void MoveOut(int32_t extent, absl::Span<KvBlockTable* const> held,
-               Stream& stream);
+  // By extent, whether it is one of the `count` with the fewest blocks in use.
+  std::vector<bool> EmptiestExtents(int64_t count) const;
 
   Device* device_;
   const KvGroups groups_;

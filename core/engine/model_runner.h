@@ -243,6 +243,9 @@ class ModelRunner final : private KvOwner {
   bool HoldPrefix(NamedPrefix& prefix) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void JudgeTier() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropHolds() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // ResizeKv(), or a piece of it.
+  void Resize(uint64_t bytes, SteadyTime now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // KvOwner, called by the scheduler while it plans.
   PrefixHit Peek(const SchedRequest& request) override

@@ -12,6 +12,15 @@ absl::Span<const int32_t> Prefix(const std::vector<int32_t>& log,
   return absl::MakeConstSpan(log).first(static_cast<size_t>(tokens));
 }
 
+// Of a cache of `bytes`, what is given up at a time: as long as copying that
+// takes, the mutex is held. Each piece looks at all blocks once, so that of a
+// large cache they are larger.
+uint64_t ShrinkPiece(uint64_t bytes) {
+  constexpr uint64_t kLeast = uint64_t{16} << 20;
+  constexpr uint64_t kMostPieces = 256;
+  return std::max(kLeast, bytes / kMostPieces);
+}
+
 }  // namespace
 
 PrefixHit ModelRunner::Peek(const SchedRequest& entry) {
@@ -105,9 +114,22 @@ ModelRunner::KvMemory ModelRunner::kv_memory() {
 bool ModelRunner::ResizeKv(uint64_t bytes, SteadyTime now) {
   MutexLock lock(&mu_);
   if (closed_) return true;
+  bytes = std::min(bytes, kv_target_bytes_);
+  // What stays may have to move: who waits for the mutex is let in between
+  // pieces, each of which is a resizing of its own.
+  const uint64_t piece = ShrinkPiece(kv_->bytes());
+  while (kv_->bytes() > bytes + piece) {
+    Resize(kv_->bytes() - piece, now);
+    mu_.LetOthersIn();
+    if (closed_) return true;
+  }
+  Resize(bytes, now);
+  return kv_->bytes() + kv_->extent_bytes() > bytes;
+}
+
+void ModelRunner::Resize(uint64_t bytes, SteadyTime now) {
   DropAhead();
   const uint64_t next_id = context_.next_id->load();
-  bytes = std::min(bytes, kv_target_bytes_);
   if (bytes < kv_->bytes()) {
     const int64_t blocks = kv_->BlocksWithin(bytes);
     (kv_->tier_pays() ? metrics_.preemptions_swap
@@ -127,7 +149,6 @@ bool ModelRunner::ResizeKv(uint64_t bytes, SteadyTime now) {
   Record([&] {
     return ResizeEntry{ToMicroseconds(now), next_id, kv_->bytes()};
   });
-  return kv_->bytes() + kv_->extent_bytes() > bytes;
 }
 
 }  // namespace inlay

@@ -15,9 +15,13 @@ KvBlockPool::KvBlockPool(int32_t num_blocks) {
 void KvBlockPool::AddBlocks(int32_t first, int32_t count) {
   INLAY_DCHECK(first >= 0 && count >= 0);
   const auto end = static_cast<size_t>(std::max(end_id(), first + count));
-  refs_.reserve(end);
-  state_.reserve(end);
-  free_.reserve(end);
+  // Twice as many where there is no room: a large cache comes extent by extent.
+  if (end > free_.capacity()) {
+    const size_t room = std::max(end, 2 * free_.capacity());
+    refs_.reserve(room);
+    state_.reserve(room);
+    free_.reserve(room);
+  }
   refs_.resize(end, 0);
   state_.resize(end, kAbsent);
   for (int32_t id = first + count - 1; id >= first; --id) {
@@ -29,17 +33,22 @@ void KvBlockPool::AddBlocks(int32_t first, int32_t count) {
   num_total_ += count;
 }
 
-void KvBlockPool::RemoveBlocks(int32_t first, int32_t count) {
-  const auto inside = [&](int32_t id) {
-    return id >= first && id < first + count;
-  };
-  std::erase_if(free_, inside);
-  for (int32_t id = first; id < first + count; ++id) {
-    INLAY_DCHECK(state_[static_cast<size_t>(id)] == kPresent &&
-                 RefCount(id) == 0);
+void KvBlockPool::RemoveBlocks(
+    absl::FunctionRef<bool(int32_t id)> leaves,
+    absl::FunctionRef<void(int32_t from, int32_t to)> moved) {
+  std::erase_if(free_, leaves);
+  for (int32_t id = 0; id < end_id(); ++id) {
+    if (state_[static_cast<size_t>(id)] == kAbsent || !leaves(id)) continue;
+    const bool is_used = RefCount(id) > 0;
+    const int32_t to = is_used ? free_.back() : -1;
+    if (is_used) {
+      Move(id, to);
+      free_.pop_back();  // where it put `id`
+    }
     state_[static_cast<size_t>(id)] = kAbsent;
+    --num_total_;
+    if (is_used) moved(id, to);
   }
-  num_total_ -= count;
 }
 
 absl::StatusOr<std::vector<int32_t>> KvBlockPool::Allocate(int64_t count) {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "memory/status.h"
 
@@ -48,8 +49,11 @@ class KvBlockPool {
   // Ids [first, first + count), which the pool does not have, become free
   // blocks of it. May throw std::bad_alloc, and has changed nothing then.
   void AddBlocks(int32_t first, int32_t count);
-  // The pool has ids [first, first + count) no more. None may be in use.
-  void RemoveBlocks(int32_t first, int32_t count);
+  // The pool has the ids that `leaves` names no more. What is in use there
+  // moves to free blocks that stay, of which there are enough: `moved` is told
+  // of each, as after Move(). Does not allocate. O(blocks).
+  void RemoveBlocks(absl::FunctionRef<bool(int32_t id)> leaves,
+                    absl::FunctionRef<void(int32_t from, int32_t to)> moved);
 
   // `count` blocks with one reference each, or none at all. RESOURCE_EXHAUSTED:
   // fewer are available; INVALID_ARGUMENT: negative count. The block freed last

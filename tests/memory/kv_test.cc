@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -144,11 +145,38 @@ TEST(KvBlockPoolTest, GrowsAndShrinksByRanges) {
   EXPECT_EQ(pool.FreeBlockOutside(0, 2), -1);
   EXPECT_EQ(pool.FreeBlockOutside(4, 2), 1);
   EXPECT_EQ(pool.FreeBlockOutside(1, 5), 0);
-  pool.RemoveBlocks(0, 2);
+  pool.RemoveBlocks([](int32_t id) { return id < 2; },
+                    [](int32_t, int32_t) { ADD_FAILURE() << "nothing moves"; });
   EXPECT_EQ(pool.num_total(), 2);
   EXPECT_EQ(pool.num_free(), 0);
   pool.AddBlocks(2, 1);
   EXPECT_EQ(*pool.Allocate(1), (std::vector<int32_t>{2}));
+}
+
+TEST(KvBlockPoolTest, WhatIsUsedMovesOnceAndStays) {
+  KvBlockPool pool(12);
+  const std::vector<int32_t> ids = *pool.Allocate(12);
+  // 0, 3, 6, 9 are in use, with 1, 4, 7, 10 references.
+  for (const int32_t id : ids) {
+    for (int32_t i = 0; i < id; ++i) pool.Ref(id);
+    if (id % 3 == 0) continue;
+    for (int32_t i = 0; i <= id; ++i) pool.Unref(id);
+  }
+  std::map<int32_t, int32_t> moves;
+  pool.RemoveBlocks([](int32_t id) { return id < 4 || id >= 8; },
+                    [&](int32_t from, int32_t to) {
+                      EXPECT_TRUE(moves.emplace(from, to).second);
+                    });
+  EXPECT_EQ(moves.size(), 3u);
+  for (const auto& [from, to] : moves) {
+    EXPECT_TRUE(to == 4 || to == 5 || to == 7) << to;
+    EXPECT_EQ(pool.RefCount(from), 0);
+    EXPECT_EQ(pool.RefCount(to), from + 1);
+  }
+  EXPECT_EQ(pool.RefCount(6), 7);
+  EXPECT_EQ(pool.num_total(), 4);
+  EXPECT_EQ(pool.num_free(), 0);
+  EXPECT_FALSE(pool.Allocate(1).ok());
 }
 
 TEST(KvBlockPoolTest, MoveTakesReferencesAndMark) {

@@ -166,7 +166,8 @@ TEST_F(PrefixIndexTest, BlocksMove) {
       }
     }
   }
-  pool_->RemoveBlocks(0, 8);
+  pool_->RemoveBlocks([](int32_t id) { return id < 8; },
+                      [](int32_t, int32_t) { ADD_FAILURE(); });
   EXPECT_EQ(pool_->num_evictable(), 4);
   Evict(4);
   EXPECT_EQ(Found(Count(0, 8)), 8);

@@ -123,19 +123,17 @@ class FakeKv {
     // Any that is there, in no order.
     int32_t id = static_cast<int32_t>((turn_ += 7919) % pool.end_id());
     while (absent_[static_cast<size_t>(id)]) id = (id + 1) % pool.end_id();
-    if (pool.RefCount(id) > 0) {
-      const int32_t to = pool.FreeBlockOutside(id, 1);
-      Copy(id, to);
-      pool.Move(id, to);
-      if (pool.IsCached(to)) cache.OnMoved(id, to);
-      for (KvTables* tables : held) {
-        for (size_t g = 0; g < groups.size(); ++g)
-          SetMoved(tables->group(g), id, to);
-      }
-      ++num_moved;
-    }
+    pool.RemoveBlocks([&](int32_t other) { return other == id; },
+                      [&](int32_t from, int32_t to) {
+                        Copy(from, to);
+                        if (pool.IsCached(to)) cache.OnMoved(from, to);
+                        for (KvTables* tables : held) {
+                          for (size_t g = 0; g < groups.size(); ++g)
+                            SetMoved(tables->group(g), from, to);
+                        }
+                        ++num_moved;
+                      });
     Poison(id);
-    pool.RemoveBlocks(id, 1);
     absent_[static_cast<size_t>(id)] = true;
   }
 

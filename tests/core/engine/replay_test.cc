@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "core/engine/recording.h"
@@ -93,6 +94,36 @@ TEST_F(ReplayTest, RandomServingReplaysExactly) {
   EXPECT_GT(sum.resizes, 0);
   EXPECT_GT(sum.restores, 0);
   EXPECT_GT(sum.quotes, 0);
+}
+
+// Other calls wait for a piece at most: 63 of 64 MiB, 16 at a time. What was
+// used last stays, though it has to move.
+TEST_F(ReplayTest, ALargeCacheIsGivenUpPieceByPiece) {
+  EngineHarness harness(GoldenModel("llama3"), {}, Blocks(4096));
+  ASSERT_TRUE(harness.ok());
+  ASSERT_TRUE(harness.runner().StartRecording(path()).ok());
+  for (uint32_t i = 0; i < 40; ++i)
+    harness.RunAlone(TokenRequest(RandomTokens(i, 100), 2));
+  const RequestOptions request = TokenRequest(RandomTokens(99, 100), 8);
+  const Outcome before = harness.RunAlone(request);
+  const uint64_t left = harness.FixedBytes() + (uint64_t{1} << 20);
+  ASSERT_TRUE(harness.engine().SetMemoryBudget(0, left).ok());
+  EXPECT_EQ(harness.Metrics().kv_blocks_total, 64u);
+  const Outcome after = harness.RunAlone(request);
+  EXPECT_EQ(after.tokens, before.tokens);
+  EXPECT_GT(after.finish.cached_tokens, 90u);
+  ASSERT_TRUE(harness.runner().StopRecording().ok());
+  std::set<uint64_t> mib;
+  for (const RecordingEntry& entry : ReadEntries(path())) {
+    if (const auto* resize = std::get_if<ResizeEntry>(&entry))
+      mib.insert(resize->bytes >> 20);
+  }
+  EXPECT_THAT(mib, ::testing::ElementsAre(1, 16, 32, 48));
+  // Replaying takes a cache as large as the recorded one.
+  ASSERT_TRUE(harness.engine().SetMemoryBudget(0, 0).ok());
+  const ReplayReport report = Replay(harness);
+  EXPECT_TRUE(report.same());
+  EXPECT_EQ(report.damage, "");
 }
 
 // The tokens of a replay are those the host got.
