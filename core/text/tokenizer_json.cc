@@ -104,12 +104,12 @@ class JsonTokenizer::Encoder {
     pieces_.Reset(text, at_start);
     INLAY_RETURN_IF_ERROR(tokenizer_.pre_tokenizer_->Apply(&pieces_));
     if (tokenizer_.bpe_ != nullptr) {
-      for (size_t i = 0; i < pieces_.size(); ++i) {
+      for (size_t i = 0; i < pieces_.size() && ids_->size() <= max_ids_; ++i) {
         tokenizer_.bpe_->EncodePiece(pieces_[i], &bpe_scratch_, ids_);
       }
       return CheckCount();
     }
-    for (size_t i = 0; i < pieces_.size(); ++i) {
+    for (size_t i = 0; i < pieces_.size() && ids_->size() <= max_ids_; ++i) {
       INLAY_RETURN_IF_ERROR(tokenizer_.model_->Encode(pieces_[i], ids_));
     }
     return CheckCount();
