@@ -49,11 +49,11 @@ absl::Status ReadPooling(const Json& config, EmbeddingDefaults* defaults) {
   return absl::OkStatus();
 }
 
-struct NamedActivation {
+struct NamedDense {
   std::string_view name;  // of a class in torch.nn
   DenseActivation activation;
 };
-constexpr NamedActivation kActivations[] = {
+constexpr NamedDense kDenseActivations[] = {
     {"Identity", DenseActivation::kIdentity},
     {"Tanh", DenseActivation::kTanh},
     {"GELU", DenseActivation::kGelu},
@@ -99,7 +99,7 @@ absl::StatusOr<std::string> ReadDense(const Json& config, DenseModule* dense) {
                          JsonString(config, "activation_function", ""));
   const std::string_view name =
       std::string_view(path).substr(path.rfind('.') + 1);
-  for (const NamedActivation& named : kActivations) {
+  for (const NamedDense& named : kDenseActivations) {
     if (named.name != name) continue;
     dense->activation = named.activation;
     return std::string();

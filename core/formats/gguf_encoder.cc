@@ -22,7 +22,7 @@ constexpr char kCausal[] = "attention.causal";
 constexpr char kPooling[] = "pooling_type";
 constexpr char kLabels[] = "classifier.output_labels";
 constexpr char kWindow[] = "attention.sliding_window";
-constexpr char kPattern[] = "attention.sliding_window_pattern";
+constexpr char kWindowPattern[] = "attention.sliding_window_pattern";
 constexpr char kActivation[] = "hidden_activation";
 
 // llama.cpp's numbers.
@@ -86,12 +86,12 @@ absl::Status ReadModernBert(const GgufFiles& files, const GgufArchKeys& keys,
   INLAY_ASSIGN_OR_RETURN(const auto window, keys.Int(kWindow, 0, kMaxGgufSize));
   if (window.value_or(0) > 0) {
     (*config)["local_attention"] = *window;
-    const GgufValue* pattern = keys.Find(kPattern);
+    const GgufValue* pattern = keys.Find(kWindowPattern);
     if (pattern != nullptr && pattern->is_array) {
       INLAY_RETURN_IF_ERROR(ReadGgufPattern(keys, sizes.layers, false, config));
     } else {
       INLAY_ASSIGN_OR_RETURN(const auto every,
-                             keys.Int(kPattern, 1, kMaxGgufLayers));
+                             keys.Int(kWindowPattern, 1, kMaxGgufLayers));
       (*config)["global_attn_every_n_layers"] = every.value_or(3);
     }
   } else {
@@ -255,7 +255,7 @@ absl::Status SetModernBert(GgufKeyWriter& keys) {
       return keys.NotSaid("layer_types", *types);
     }
   }
-  INLAY_RETURN_IF_ERROR(keys.SetU32(kPattern, every));
+  INLAY_RETURN_IF_ERROR(keys.SetU32(kWindowPattern, every));
   INLAY_ASSIGN_OR_RETURN(
       const std::string activation,
       JsonString(keys.config(), "hidden_activation", "gelu"));
