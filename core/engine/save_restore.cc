@@ -1,8 +1,6 @@
 // ModelRunner's sessions as bytes, and back.
 #include <algorithm>
-#include <chrono>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -13,10 +11,8 @@
 namespace inlay {
 namespace {
 
-// Some 100 us of copying; then whoever waits for the mutex has time to wake up
-// and take it, which who lets it go only to take it again would never give.
+// Some 100 us of copying; then who waits for the mutex has it.
 constexpr size_t kPieceBytes = size_t{1} << 20;
-constexpr std::chrono::microseconds kPause(50);
 
 }  // namespace
 
@@ -131,18 +127,17 @@ absl::Status ModelRunner::CopyKv(uint64_t salt, SessionSnapshot& snapshot,
 
 absl::StatusOr<bool> ModelRunner::CopyInPieces(const SessionSnapshot& snapshot,
                                                KvCopy& copy) {
+  const size_t count = copy.blocks.size();
   const size_t piece =
       std::max<size_t>(kPieceBytes / snapshot.kv.block_bytes, 1);
-  for (size_t at = 0; at < copy.blocks.size(); at += piece) {
-    const size_t end = std::min(at + piece, copy.blocks.size());
-    {
-      MutexLock lock(&mu_);
-      if (closed_) return absl::UnavailableError("the engine was released");
-      INLAY_ASSIGN_OR_RETURN(const bool copied,
-                             CopyBlocks(snapshot, copy, at, end));
-      if (!copied) return false;
-    }
-    std::this_thread::sleep_for(kPause);
+  MutexLock lock(&mu_);
+  for (size_t at = 0; at < count; at += piece) {
+    mu_.LetOthersIn();
+    if (closed_) return absl::UnavailableError("the engine was released");
+    INLAY_ASSIGN_OR_RETURN(
+        const bool copied,
+        CopyBlocks(snapshot, copy, at, std::min(at + piece, count)));
+    if (!copied) return false;
   }
   return true;
 }
@@ -264,13 +259,11 @@ bool ModelRunner::WriteInPieces(const Restoring& restoring) {
   const size_t count = restoring.places.size();
   const size_t piece =
       std::max<size_t>(kPieceBytes / restoring.from.snapshot.kv.block_bytes, 1);
+  MutexLock lock(&mu_);
   for (size_t at = 0; at < count; at += piece) {
-    {
-      MutexLock lock(&mu_);
-      if (closed_ || !WriteBlocks(restoring, at, std::min(at + piece, count)))
-        return false;
-    }
-    std::this_thread::sleep_for(kPause);
+    mu_.LetOthersIn();
+    if (closed_ || !WriteBlocks(restoring, at, std::min(at + piece, count)))
+      return false;
   }
   return true;
 }
