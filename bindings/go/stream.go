@@ -41,7 +41,7 @@ type Event struct {
 	Logits   []float32
 	Scores   []float32
 
-	// EventEmbedding: as long as ModelInfo.HiddenSize.
+	// EventEmbedding: as long as ModelInfo.HiddenSize, or what the last Dense module of the model's files gives.
 	Embedding []float32
 }
 

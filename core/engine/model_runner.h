@@ -292,7 +292,17 @@ class ModelRunner final : private KvOwner {
   };
   absl::StatusOr<Restoring> DecodeSession(
       absl::Span<const std::byte> snapshot) const;
-  void BeginRestore(Restoring& restoring) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Session& BeginRestore(Restoring& restoring)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of what is not cached yet.
+  int64_t BlocksToRestore(const Restoring& restoring,
+                          const Session& session) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Evicts a few blocks; whether more must go.
+  bool MakeRoom(const Restoring& restoring, const Session& session)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetAside(Restoring& restoring, Session& session)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // False: the blocks were taken back, or cannot be written.
   bool WriteInPieces(const Restoring& restoring);
   bool WriteBlocks(const Restoring& restoring, size_t begin, size_t end)
@@ -305,6 +315,9 @@ class ModelRunner final : private KvOwner {
   // The session's KV goes to the cache, under what its log says.
   void RetireKv(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<KvBlockTable*> HeldTables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes blocks back from sessions being restored, which come with less then.
+  // Whether there were any.
+  bool DropRestoring() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   bool StepSilently(const StepLimits& limits, StepInfo* info);
   void LogFailures();

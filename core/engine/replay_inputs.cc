@@ -156,7 +156,7 @@ absl::Status Replayer::Apply(const BeginRestoreEntry& entry) {
   auto restoring = runner_->DecodeSession(Bytes(entry.snapshot));
   if (!restoring.ok()) return Taken("a snapshot", restoring.status());
   MutexLock lock(&runner_->mu_);
-  runner_->BeginRestore(*restoring);
+  runner_->SetAside(*restoring, runner_->BeginRestore(*restoring));
   if (runner_->WriteBlocks(*restoring, 0, restoring->places.size()))
     return absl::OkStatus();
   return Stop(0, "a snapshot's KV cannot be written");

@@ -100,6 +100,16 @@ void ModelRunner::JudgeTier() {
                    copies);
 }
 
+bool ModelRunner::DropRestoring() {
+  bool dropped = false;
+  for (auto& [id, session] : sessions_) {
+    if (!session->restoring || session->hold.tables.num_tokens() == 0) continue;
+    KvCache::Clear(&session->hold);
+    dropped = true;
+  }
+  return dropped;
+}
+
 void ModelRunner::DropHolds() {
   for (auto& [id, session] : sessions_) KvCache::Clear(&session->hold);
   for (auto& [id, prefix] : prefixes_) KvCache::Clear(&prefix->held);
@@ -132,6 +142,7 @@ void ModelRunner::Resize(uint64_t bytes, SteadyTime now) {
   const uint64_t next_id = context_.next_id->load();
   if (bytes < kv_->bytes()) {
     const int64_t blocks = kv_->BlocksWithin(bytes);
+    if (kv_->num_held() > blocks) DropRestoring();
     (kv_->tier_pays() ? metrics_.preemptions_swap
                       : metrics_.preemptions_recompute) +=
         static_cast<uint64_t>(

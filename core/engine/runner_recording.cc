@@ -1,5 +1,6 @@
 // ModelRunner's recordings: where they begin and end, and what a step leaves in
 // them.
+#include <algorithm>
 #include <utility>
 
 #include "core/engine/model_runner.h"
@@ -24,7 +25,10 @@ absl::Status ModelRunner::CheckRecordable() {
   for (const auto& [id, prefix] : prefixes_) {
     if (prefix->pinned) return refused("a prefix is pinned; unpin it first");
   }
-  if (kv_->num_held() > 0)
+  const bool restores =
+      std::any_of(sessions_.begin(), sessions_.end(),
+                  [](const auto& entry) { return entry.second->restoring; });
+  if (kv_->num_held() > 0 || restores)
     return refused(
         "a quote has KV set aside, or a session is being restored; submit "
         "what was quoted, or wait");

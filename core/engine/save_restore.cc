@@ -192,7 +192,13 @@ absl::StatusOr<ModelRunner::Restored> ModelRunner::Restore(
   {
     MutexLock lock(&mu_);
     if (closed_) return absl::UnavailableError("the engine was released");
-    BeginRestore(restoring);
+    Session& session = BeginRestore(restoring);
+    // What makes way for it may have to be copied to a tier.
+    while (kv_->tier() != nullptr && MakeRoom(restoring, session)) {
+      mu_.LetOthersIn();
+      if (closed_) return absl::UnavailableError("the engine was released");
+    }
+    SetAside(restoring, session);
     const size_t count = restoring.places.size();
     at_once = count * snapshot.kv.block_bytes <= kPieceBytes;
     if (at_once) {
@@ -216,43 +222,74 @@ absl::StatusOr<ModelRunner::Restored> ModelRunner::Restore(
   if (result.note.empty() && result.num_kv_tokens < snapshot.num_kv_tokens)
     result.note = "the KV cache has no room for all of the session's KV";
   std::move(undo).Cancel();
+  // Who waited for its blocks need wait no more.
+  if (context_.on_work) context_.on_work();
   return result;
 }
 
-// For as many tokens as there is room for, with a window all or none.
-void ModelRunner::BeginRestore(Restoring& restoring) {
-  const RestoredSession& from = restoring.from;
+Session& ModelRunner::BeginRestore(Restoring& restoring) {
+  const SessionSnapshot& from = restoring.from.snapshot;
   restoring.session = context_.next_id->fetch_add(1);
   auto session =
       std::make_unique<Session>(restoring.session, kv_->NewSequence());
-  session->log = from.snapshot.log;
-  session->is_long = from.snapshot.is_long;
-  session->mark = {from.snapshot.seed, from.snapshot.num_draws,
-                   static_cast<int64_t>(from.snapshot.generation_begin)};
+  session->log = from.log;
+  session->is_long = from.is_long;
+  session->mark = {from.seed, from.num_draws,
+                   static_cast<int64_t>(from.generation_begin)};
   if (!context_.prefix_sharing) session->isolation = restoring.session;
   session->restoring = true;
-  auto tokens = static_cast<int64_t>(from.usable_kv_tokens);
-  if (kv_->Find(session->salt(), session->log).num_tokens < tokens) {
-    const KvGroups& groups = kv_->groups();
-    if (groups.size() == 1 && groups.front().window == 0) {
-      tokens = std::min(tokens, int64_t{kv_->pool().num_available()} *
-                                    groups.front().block_size);
-    }
-    std::vector<int64_t> first_blocks;
-    for (size_t g = 0; g < groups.size(); ++g) {
-      first_blocks.push_back(
-          static_cast<int64_t>(from.snapshot.group(g).first_block));
-    }
-    // Without room there are no places.
-    static_cast<void>(kv_->Allocate(tokens, first_blocks, &session->hold));
-    for (size_t g = 0; g < groups.size(); ++g) {
-      const auto blocks = session->hold.tables.group(g).blocks();
-      for (auto i = first_blocks[g]; i < static_cast<int64_t>(blocks.size());
-           ++i)
-        restoring.places.push_back({g, i});
-    }
+  return *sessions_.emplace(restoring.session, std::move(session))
+              .first->second;
+}
+
+int64_t ModelRunner::BlocksToRestore(const Restoring& restoring,
+                                     const Session& session) const {
+  const auto tokens = static_cast<int64_t>(restoring.from.usable_kv_tokens);
+  // An encoder's tokens are computed anew with every request.
+  if (loaded_->info.is_encoder ||
+      kv_->Find(session.salt(), session.log).num_tokens >= tokens)
+    return 0;
+  int64_t blocks = 0;
+  for (size_t g = 0; g < kv_->groups().size(); ++g) {
+    blocks +=
+        KvBlocksFor(tokens, kv_->groups()[g].block_size) -
+        static_cast<int64_t>(restoring.from.snapshot.group(g).first_block);
   }
-  sessions_.emplace(restoring.session, std::move(session));
+  return blocks;
+}
+
+bool ModelRunner::MakeRoom(const Restoring& restoring, const Session& session) {
+  const KvBlockPool& pool = kv_->pool();
+  const int64_t missing = BlocksToRestore(restoring, session) - pool.num_free();
+  if (missing <= 0 || pool.num_evictable() == 0) return false;
+  const auto piece = static_cast<int64_t>(
+      std::max<size_t>(kPieceBytes / kv_->block_bytes(), 1));
+  kv_->index().Reclaim(
+      std::min({missing, piece, int64_t{pool.num_evictable()}}));
+  return missing > piece;
+}
+
+// For as many tokens as there is room for, with a window all or none.
+void ModelRunner::SetAside(Restoring& restoring, Session& session) {
+  if (BlocksToRestore(restoring, session) == 0) return;
+  auto tokens = static_cast<int64_t>(restoring.from.usable_kv_tokens);
+  const KvGroups& groups = kv_->groups();
+  if (groups.size() == 1 && groups.front().window == 0) {
+    tokens = std::min(tokens, int64_t{kv_->pool().num_available()} *
+                                  groups.front().block_size);
+  }
+  std::vector<int64_t> first_blocks;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    first_blocks.push_back(
+        static_cast<int64_t>(restoring.from.snapshot.group(g).first_block));
+  }
+  // Without room there are no places.
+  static_cast<void>(kv_->Allocate(tokens, first_blocks, &session.hold));
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const auto blocks = session.hold.tables.group(g).blocks();
+    for (auto i = first_blocks[g]; i < static_cast<int64_t>(blocks.size()); ++i)
+      restoring.places.push_back({g, i});
+  }
 }
 
 bool ModelRunner::WriteInPieces(const Restoring& restoring) {

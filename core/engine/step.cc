@@ -174,6 +174,10 @@ absl::Status ModelRunner::Plan(const PlanInput& input) {
     requests_.at(id)->preempted = true;
     context_.trace->Preempted(context_.trace_model, id);
   }
+  // Those who run come before what may be computed again.
+  const bool waits = plan_.num_blocked > 0 || !plan_.preempted.empty() ||
+                     (plan_.items.empty() && !requests_.empty());
+  if (waits && DropRestoring()) scheduler_->Retry();
   return absl::OkStatus();
 }
 

@@ -30,9 +30,6 @@ func (s *server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return badParameter("encoding_format", "invalid_value", `encoding_format is %q, allowed: "float" and "base64"`, format)
 	}
-	if d := request.Dimensions; d != nil && *d != info.HiddenSize {
-		return badParameter("dimensions", "unsupported", "dimensions is %d, the model has %d", *d, info.HiddenSize)
-	}
 	tokens, err := s.embeddingInputs(&request, info.MaxContext)
 	if err != nil {
 		return err
@@ -40,6 +37,10 @@ func (s *server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	vectors, err := s.model.EmbedTokens(r.Context(), tokens, &inlay.EmbedOptions{ShareKey: shareKey(request.User)})
 	if err != nil {
 		return err
+	}
+	// Known from a vector alone: layers behind the pooling may change its length.
+	if d := request.Dimensions; d != nil && len(vectors) > 0 && *d != len(vectors[0]) {
+		return badParameter("dimensions", "unsupported", "dimensions is %d, the model has %d", *d, len(vectors[0]))
 	}
 	list := embeddingList{Object: "list", Data: make([]embedding, len(vectors)), Model: s.name}
 	for i, vector := range vectors {

@@ -119,7 +119,7 @@ namespace Inlay
     {
         internal EmbeddingEvent(float[] vector) { Vector = vector; }
 
-        /// <summary>As long as <see cref="ModelInfo.HiddenSize"/>.</summary>
+        /// <summary>As long as <see cref="ModelInfo.HiddenSize"/>, or what the last Dense module of the model's files gives.</summary>
         public float[] Vector { get; private set; }
     }
 

@@ -25,11 +25,10 @@ class RowHead {
 
   bool present() const { return !layers_.empty(); }
   int64_t outputs() const { return layers_.back().linear.outputs(); }
-  DType output_dtype() const { return layers_.back().dtype; }
   size_t ScratchBytes(int64_t rows) const;
   size_t KernelBytes(int64_t rows) const;
-  // x [rows, inputs] of ModelBuild::activation, y [rows, outputs()] of
-  // output_dtype(). Must be present.
+  // x [rows, inputs] of ModelBuild::activation, y [rows, outputs()] as Create()
+  // was told. Must be present.
   absl::Status Forward(const TensorView& x, const TensorView& y,
                        std::byte* scratch, void* kernel_workspace,
                        Stream& stream) const;

@@ -182,6 +182,55 @@ TEST_F(RestoreInPiecesTest, BesideEvictionsAndMoves) {
   EXPECT_TRUE(report.same()) << report.first_difference->what;
 }
 
+// A smaller cache takes blocks from sessions that are being restored before it
+// takes what the host asked to stay; and who runs comes before them, too.
+TEST_F(RestoreInPiecesTest, MakesWayForOthers) {
+  const Saved saved(1);
+  EngineHarness harness(PocketModel(), {}, Cache());
+  ASSERT_TRUE(harness.ok());
+  ModelRunner& runner = harness.runner();
+  ASSERT_TRUE(runner
+                  .CreatePrefix("pinned", TokenRequest(RandomTokens(3, 150), 0),
+                                /*pin=*/true, 0)
+                  .ok());
+  harness.RunAll();
+  const uint64_t computed = harness.Metrics().prefill_tokens;
+  ASSERT_GE(computed, 150u);
+  std::atomic<bool> done{false};
+  std::atomic<int> num_whole{0}, num_parts{0};
+  std::thread restorer([&] {
+    while (!done) {
+      const auto restored = runner.Restore(saved.bytes);
+      ASSERT_TRUE(restored.ok()) << restored.status();
+      ++(restored->num_kv_tokens >= uint64_t{kTokens} ? num_whole : num_parts);
+      runner.ReleaseSession(restored->session);
+      // So that it has to be written again.
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  });
+  const uint64_t fixed = harness.FixedBytes();
+  for (int round = 0; round < 300 && (round < 20 || num_parts < 3); ++round) {
+    for (const uint64_t mib : {3, 8}) {
+      EXPECT_TRUE(
+          harness.engine().SetMemoryBudget(0, fixed + (mib << 20)).ok());
+      harness.RunAll();
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    }
+  }
+  // What was pinned was never given up.
+  EXPECT_EQ(harness.Metrics().prefill_tokens, computed);
+  // Prompts that need nearly all of the cache.
+  for (uint32_t round = 0; round < 10; ++round) {
+    const auto outcome =
+        harness.RunAlone(TokenRequest(RandomTokens(9 + round, 800), 2));
+    EXPECT_EQ(outcome.tokens.size(), 2u);
+  }
+  done = true;
+  restorer.join();
+  EXPECT_GE(num_parts, 3);
+  EXPECT_EQ(harness.Metrics().preemptions_recompute, 0u);
+}
+
 TEST_F(RestoreInPiecesTest, EndsWithTheEngine) {
   const Saved saved(1);
   EngineHarness harness(PocketModel(), {}, Cache());

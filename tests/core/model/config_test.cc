@@ -53,6 +53,7 @@ Json SmallConfig(const std::string& architecture) {
               {"n_head", 4},
               {"n_positions", 64}};
   }
+  if (architecture == "MiMoV2FlashForCausalLM") config["v_head_dim"] = 4;
   if (architecture.starts_with("Electra")) {
     config["embedding_size"] = config["hidden_size"];
   }
