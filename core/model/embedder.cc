@@ -80,15 +80,19 @@ absl::Status SeeBothWays(std::string_view key, DecoderSpec* spec) {
 
 absl::Status AddDense(absl::Span<const DenseModule> modules,
                       DecoderSpec* spec) {
+  int64_t width = spec->hidden_size;
   for (const DenseModule& module : modules) {
+    if (module.inputs != width) {
+      const bool is_first = spec->pooled.empty();
+      return absl::InvalidArgumentError(FormattedString(
+          "the module %s has in_features %d, allowed: %s, which is %d",
+          module.folder, module.inputs,
+          is_first ? "hidden_size" : "what the one before it gives", width));
+    }
+    width = module.outputs;
     spec->pooled.push_back(DenseLayer(module));
   }
-  if (modules.empty() || modules.front().inputs == spec->hidden_size) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(FormattedString(
-      "modules.json: %s has in_features %d, allowed: hidden_size, which is %d",
-      modules.front().folder, modules.front().inputs, spec->hidden_size));
+  return absl::OkStatus();
 }
 
 }  // namespace inlay

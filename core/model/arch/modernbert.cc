@@ -57,9 +57,14 @@ absl::Status ReadRopes(const Json& json, ModernBertConfig* out) {
       out->full_rope,
       ReadRope(WithUsualNames(json, {{"global_rope_theta", "rope_theta"}}),
                out->base, {.theta = 160000.0}, "full_attention"));
+  // null: as the others (transformers 4; 5 has no base then).
+  constexpr char kLocal[] = "local_rope_theta";
+  const auto local = json.find(kLocal);
+  const bool is_null = local != json.end() && local->is_null();
   INLAY_ASSIGN_OR_RETURN(
       out->local_rope,
-      ReadSlidingRope(json, out->base, "local_rope_theta", 10000.0));
+      ReadSlidingRope(json, out->base, kLocal,
+                      is_null ? out->full_rope.theta : 10000.0));
   return absl::OkStatus();
 }
 

@@ -18,15 +18,18 @@ constexpr auto kNoSuchEncoder = absl::StatusCode::kUnimplemented;
 
 class EncoderConfigTest : public ::testing::Test {
  protected:
-  // The golden model's, with `changes`; null removes a key.
+  // The golden model's, with `changes`; null removes a key. `set`: keys as they
+  // are, null too.
   static absl::StatusOr<DecoderSpec> Describe(const std::string& name,
-                                              const Json& changes) {
+                                              const Json& changes,
+                                              const char* set = "{}") {
     auto files = OpenModelFiles(TestData() + "/models/" + name, {});
     if (!files.ok()) return files.status();
     for (const auto& [key, value] : changes.items()) {
       files->config.erase(key);
       if (!value.is_null()) files->config[key] = value;
     }
+    files->config.update(*ParseJson(set, "set"));
     // Sizes may be other ones.
     files->weights = nullptr;
     files->random = RandomWeights{};
@@ -86,6 +89,26 @@ TEST_F(EncoderConfigTest, RefusesByName) {
   }
 }
 
+// Whoever read the modules.
+TEST_F(EncoderConfigTest, DenseModulesFollowEachOther) {
+  auto files = OpenModelFiles(TestData() + "/models/gemma3_embedding", {});
+  ASSERT_TRUE(files.ok()) << files.status();
+  files->weights = nullptr;
+  files->random = RandomWeights{};
+  const auto device = *CreateCpuDevice(1, 0);
+  ASSERT_EQ(files->embedding.dense.size(), 2u);
+  EXPECT_TRUE(DescribeDecoder(*files, *device).ok());
+  for (size_t i = 0; i < 2; ++i) {
+    ModelFiles changed = *files;
+    changed.embedding.dense[i].inputs = 65536;
+    const absl::Status status = DescribeDecoder(changed, *device).status();
+    EXPECT_EQ(status.code(), kBadEncoder) << status;
+    EXPECT_NE(status.message().find(changed.embedding.dense[i].folder),
+              std::string::npos)
+        << status;
+  }
+}
+
 // So many positions before a token and as many behind, its own besides.
 TEST_F(EncoderConfigTest, Windows) {
   for (const auto& [tokens, reach] :
@@ -133,6 +156,13 @@ TEST_F(EncoderConfigTest, NewerNames) {
     EXPECT_EQ(Attention(*newer, layer).window,
               Attention(*published, layer).window);
   }
+  // null is no default: local layers are like the others.
+  const auto same = Describe("modernbert_labels", Json::object(),
+                             R"({"local_rope_theta": null,
+          "global_rope_theta": 80000.0})");
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_EQ(same->ropes[0].theta, 80000.0);
+  EXPECT_EQ(same->ropes[1].theta, 80000.0);
   const auto nomic = Describe(
       "nomic_bert",
       {{"n_embd", nullptr},
