@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,6 +27,7 @@ namespace inlay {
 class ExpertLender;
 class InputObserver;
 struct DecoderSpec;
+struct NarrowRuns;
 
 // Names of the ops a model calls, as ModelLoadOptions::forced_kernels keys.
 inline constexpr std::string_view kOpNames[] = {
@@ -148,6 +150,8 @@ struct ModelBuild {
   // Windows of attention blocks that are not causal, built so far, each once
   // (AttentionMaskSpec::reach).
   std::vector<int32_t> reaches;
+  // Of attention blocks built so far whose values are narrower than keys.
+  std::vector<std::shared_ptr<const NarrowRuns>> narrow_runs;
   BlockSelectionOptions block_selection;  // as ModelLoadOptions
   int64_t max_positions = 0;              // of the model, once that is known
   // The files say that tokens see those after them, too (embedder.h).

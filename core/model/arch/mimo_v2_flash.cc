@@ -132,14 +132,19 @@ absl::Status ExpectSame(const Json& json, const char* key, int64_t known) {
                       key, value, known));
 }
 
+// Values are widened run by run (NarrowValues): few runs a head.
+constexpr int64_t kMimoMostRuns = 4;
+
 absl::Status ReadMimoHeads(const Json& json, MimoConfig* config) {
   const DecoderConfig& decoder = config->decoder;
   INLAY_ASSIGN_OR_RETURN(const int64_t value_dim,
                          JsonInt(json, "v_head_dim", 128, 1, kMaxHeadDim));
-  if (value_dim > decoder.head_dim) {
+  if (value_dim > decoder.head_dim ||
+      kMimoMostRuns * value_dim < decoder.head_dim) {
     return absl::UnimplementedError(FormattedString(
-        "config.json: v_head_dim is %d; supported here is at most head_dim, %d",
-        value_dim, decoder.head_dim));
+        "config.json: v_head_dim is %d; supported here is at most head_dim, "
+        "%d, and at least one part in %d of it",
+        value_dim, decoder.head_dim, kMimoMostRuns));
   }
   config->value_dim = static_cast<int>(value_dim);
   INLAY_RETURN_IF_ERROR(

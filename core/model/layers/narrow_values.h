@@ -7,6 +7,7 @@
 #define INLAY_CORE_MODEL_LAYERS_NARROW_VALUES_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,14 +17,27 @@
 
 namespace inlay {
 
+// What is copied where, of layers of one shape.
+struct NarrowRuns {
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  int value_dim = 0;
+  std::vector<ColumnRun> widened;
+  std::vector<ColumnRun> ordered;
+  std::vector<ColumnRun> narrowed;
+};
+
 class NarrowValues {
  public:
   NarrowValues() = default;
-  // Not present() where values are as wide as keys.
+  // Not present() where values are as wide as keys. Layers of one shape share
+  // its runs, by `build`.
   static absl::StatusOr<NarrowValues> Create(const AttentionSpec& spec,
-                                             const ModelBuild& build);
+                                             ModelBuild& build);
 
   bool present() const { return columns_.row != nullptr; }
+  const NarrowRuns* runs() const { return runs_.get(); }
   int64_t value_width() const { return value_width_; }  // of all KV heads
   int64_t width() const { return width_; }              // of all heads
   // Values [tokens, value_width()] to rows as wide as keys'.
@@ -42,9 +56,7 @@ class NarrowValues {
 
   int64_t value_width_ = 0;
   int64_t width_ = 0;
-  std::vector<ColumnRun> widened_;
-  std::vector<ColumnRun> ordered_;
-  std::vector<ColumnRun> narrowed_;
+  std::shared_ptr<const NarrowRuns> runs_;
   Op<ColumnsDesc, ColumnsParams> columns_;
 };
 

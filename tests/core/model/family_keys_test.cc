@@ -104,6 +104,8 @@ constexpr RefusedKey kRefused[] = {
      R"({"rope_scaling": {"rope_type": "linear", "factor": 2.0}})"},
     {"mimo_v2_flash", "v_head_dim", R"({"v_head_dim": 33})"},
     {"mimo_v2_flash", "v_head_dim", R"({"v_head_dim": 0})", kBad},
+    {"mimo_v2_flash", "one part in 4",
+     R"({"v_head_dim": 7, "swa_v_head_dim": 7})"},
     {"mimo_v2_flash", "swa_head_dim", R"({"swa_head_dim": 16})"},
     {"mimo_v2_flash", "swa_v_head_dim", R"({"swa_v_head_dim": 32})"},
     {"mimo_v2_flash", "swa_num_attention_heads",
