@@ -253,12 +253,14 @@ absl::StatusOr<const GgufArch*> FindGgufArchOf(const Json& config) {
   INLAY_ASSIGN_OR_RETURN(const std::string type,
                          JsonString(config, "model_type", ""));
   std::string name = is_listed ? list->front().get<std::string>() : type;
-  // The network without its head: files without one have it tied.
+  // The network without its head: files without one have it tied. Multimodal
+  // networks are called as their text models' are.
   constexpr std::string_view kBare = "Model";
   const bool has_row = std::any_of(
       std::begin(kArchs), std::end(kArchs),
       [&](const GgufArch& arch) { return arch.architecture == name; });
-  if (!has_row && name.ends_with(kBare)) {
+  const bool is_text = JsonFind(config, "text_config") == nullptr;
+  if (!has_row && is_text && name.ends_with(kBare)) {
     name.replace(name.size() - kBare.size(), kBare.size(), "ForCausalLM");
   }
   if (name == "MistralForCausalLM" || name == "mistral") {

@@ -63,12 +63,13 @@ absl::StatusOr<const ArchRow*> FindArchitecture(const Json& config) {
       return &row;
     }
   }
+  // Multimodal networks are called as their text models' are.
+  INLAY_RETURN_IF_ERROR(WhyNoTextModel(config));
   if (name.ends_with(kBare)) {
     const std::string whole =
         name.substr(0, name.size() - kBare.size()) + std::string(kCausal);
     if (const ArchRow* row = FindRow(whole)) return row;
   }
-  INLAY_RETURN_IF_ERROR(WhyNoTextModel(config));
   if (name.empty() && model_type.empty()) {
     return absl::InvalidArgumentError(FormattedString(
         "config.json names neither \"architectures\" nor \"model_type\"; "

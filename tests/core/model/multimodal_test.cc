@@ -117,6 +117,25 @@ TEST(MultimodalFiles, Qwen2VlKeepsKeysOfTheTextBesideTheOthers) {
               RunChunks(OpenFolder(golden), {}, one.input_ids, 5));
 }
 
+// Whose names are those of text models' without a head.
+TEST(MultimodalFiles, NetworksWithoutTheirHeadAreNotTextModels) {
+  for (const char* name :
+       {"Gemma3Model", "Gemma3nModel", "Gemma4Model", "Qwen3_5Model"}) {
+    ModelFiles files = Open("qwen3", "config.json");
+    files.config = {{"architectures", {name}},
+                    {"model_type", "any"},
+                    {"vision_config", Json::object()},
+                    {"text_config", {{"hidden_size", 64}}}};
+    const auto device = Cpu(1);
+    const absl::Status status = PlanModel(files, *device, {}).status();
+    EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("multimodal class"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(name));
+    const absl::Status written = FindGgufArchOf(files.config).status();
+    EXPECT_TRUE(absl::IsUnimplemented(written)) << written;
+  }
+}
+
 TEST(MultimodalFiles, ShardsWithoutTextAreNotOpened) {
   const std::string golden = TestData() + "/models/qwen3";
   const MultimodalClass kind = {"Qwen3VLForConditionalGeneration", "qwen3_vl",
