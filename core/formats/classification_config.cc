@@ -84,7 +84,8 @@ absl::StatusOr<ClassificationDefaults> ReadClassificationDefaults(
   defaults.activation = defaults.labels.size() == 1
                             ? LabelActivation::kSigmoid
                             : LabelActivation::kIdentity;
-  INLAY_ASSIGN_OR_RETURN(const std::string path, ActivationName(config));
+  INLAY_ASSIGN_OR_RETURN(defaults.activation_name, ActivationName(config));
+  const std::string& path = defaults.activation_name;
   if (path.empty()) return defaults;
   // "torch.nn.modules.activation.Sigmoid"
   const std::string_view name =

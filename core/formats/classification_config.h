@@ -19,6 +19,7 @@ enum class LabelActivation : uint8_t { kIdentity, kSigmoid, kSoftmax };
 struct ClassificationDefaults {
   std::vector<std::string> labels;  // in the order of the logits
   LabelActivation activation = LabelActivation::kIdentity;
+  std::string activation_name;  // as the files have it; "" : they do not say
   // What the files ask for instead and Inlay does not have; "" : nothing.
   std::string unsupported;
 };

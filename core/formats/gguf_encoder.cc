@@ -25,6 +25,11 @@ constexpr char kWindow[] = "attention.sliding_window";
 constexpr char kWindowPattern[] = "attention.sliding_window_pattern";
 constexpr char kActivation[] = "hidden_activation";
 
+// Inlay's own, for what converters leave out: the class in torch.nn that makes
+// scores of logits, and whether embeddings get length 1.
+constexpr char kOwnScores[] = "inlay.classifier.activation";
+constexpr char kOwnNormalise[] = "inlay.embedding.normalise";
+
 // llama.cpp's numbers.
 enum PoolingType : int64_t { kNone, kMean, kFirst, kLast, kRank, kEnd };
 
@@ -60,12 +65,13 @@ absl::Status ReadClassifier(const GgufFiles& files, const GgufArchKeys& keys,
                             Json* config) {
   const WeightInfo* output = FindInfo(files, "cls.output.weight");
   const bool has_first = FindInfo(files, "cls.weight") != nullptr;
-  if (output == nullptr && !has_first) return absl::OkStatus();
-  if (output == nullptr || !has_first) {
-    return absl::UnimplementedError(FormattedString(
-        "the classifier lacks \"%s.weight\": the converter has dropped it; "
-        "convert the checkpoint with inlay quantize",
-        has_first ? "cls.output" : "cls"));
+  // The first layer alone is of a head that names tokens, whose last one the
+  // converter drops.
+  if (output == nullptr) return absl::OkStatus();
+  if (!has_first) {
+    return absl::UnimplementedError(
+        "the classifier lacks \"cls.weight\": the converter has dropped it; "
+        "convert the checkpoint with inlay quantize");
   }
   INLAY_ASSIGN_OR_RETURN((*config)["id2label"],
                          ReadLabels(files, keys, *output));
@@ -75,6 +81,11 @@ absl::Status ReadClassifier(const GgufFiles& files, const GgufArchKeys& keys,
   // llama.cpp's, where no key says otherwise.
   if (keys.arch() == "modern-bert") (*config)["classifier_pooling"] = "mean";
   (*config)["classifier_bias"] = FindInfo(files, "cls.bias") != nullptr;
+  INLAY_ASSIGN_OR_RETURN(const auto scores,
+                         GgufString(files.header(), kOwnScores));
+  if (scores.has_value()) {
+    (*config)["sentence_transformers"] = {{"activation_fn", *scores}};
+  }
   return absl::OkStatus();
 }
 
@@ -200,7 +211,9 @@ absl::StatusOr<EmbeddingDefaults> ReadGgufEmbedding(const GgufFiles& files,
     default:
       break;
   }
-  defaults.normalise = defaults.pooling != Pooling::kNone;
+  INLAY_ASSIGN_OR_RETURN(const auto normalise,
+                         GgufBool(files.header(), kOwnNormalise));
+  defaults.normalise = normalise.value_or(defaults.pooling != Pooling::kNone);
   defaults.dense = ReadDense(files);
   return defaults;
 }
@@ -242,6 +255,20 @@ Names NamesOf(const GgufKeyWriter& keys) {
           any("layer_norm_eps", "layer_norm_epsilon")};
 }
 
+// Of a nomic-bert that is stretched those that it was trained for, as when it
+// is loaded.
+absl::StatusOr<int64_t> Positions(const GgufKeyWriter& keys,
+                                  const Names& names) {
+  constexpr char kTrained[] = "max_trained_positions";
+  INLAY_ASSIGN_OR_RETURN(const int64_t positions, keys.Size(names.positions));
+  if (keys.arch() != "nomic-bert" || !keys.Has("rotary_scaling_factor") ||
+      !keys.Has(kTrained)) {
+    return positions;
+  }
+  INLAY_ASSIGN_OR_RETURN(const int64_t trained, keys.Size(kTrained));
+  return std::min(positions, trained);
+}
+
 absl::Status SetModernBert(GgufKeyWriter& keys) {
   INLAY_RETURN_IF_ERROR(
       keys.CopySize("local_attention", kWindow, 128).status());
@@ -261,7 +288,8 @@ absl::Status SetModernBert(GgufKeyWriter& keys) {
       JsonString(keys.config(), "hidden_activation", "gelu"));
   INLAY_RETURN_IF_ERROR(
       keys.writer().SetString(keys.Name(kActivation), activation));
-  // Of both kinds of layers.
+  // Of both kinds of layers. null: as the others.
+  double before = 0.0;
   const Json* ropes = JsonFind(keys.config(), "rope_parameters");
   for (const auto& [kind, key, base, to] :
        {std::tuple{"full_attention", "global_rope_theta", 160000.0,
@@ -269,8 +297,11 @@ absl::Status SetModernBert(GgufKeyWriter& keys) {
         std::tuple{"sliding_attention", "local_rope_theta", 10000.0,
                    "rope.freq_base_swa"}}) {
     const Json* own = ropes == nullptr ? nullptr : JsonFind(*ropes, kind);
-    INLAY_ASSIGN_OR_RETURN(double theta,
-                           JsonNumber(keys.config(), key, base, 1.0, 1e15));
+    INLAY_ASSIGN_OR_RETURN(
+        double theta,
+        JsonNumber(keys.config(), key,
+                   before > 0.0 && keys.IsNull(key) ? before : base, 1.0,
+                   1e15));
     if (own != nullptr && own->is_object()) {
       INLAY_ASSIGN_OR_RETURN(theta,
                              JsonNumber(*own, "rope_theta", theta, 1.0, 1e15));
@@ -279,6 +310,7 @@ absl::Status SetModernBert(GgufKeyWriter& keys) {
       if (type != "default") return keys.NotSaid("rope_parameters", *own);
     }
     INLAY_RETURN_IF_ERROR(keys.SetF32(to, theta));
+    before = theta;
   }
   return keys.CopyCount("vocab_size", "vocab_size");
 }
@@ -316,6 +348,10 @@ absl::Status SetLabels(GgufKeyWriter& keys, std::string_view architecture) {
   }
   INLAY_ASSIGN_OR_RETURN(const ClassificationDefaults labels,
                          ReadClassificationDefaults(keys.config()));
+  if (!labels.activation_name.empty()) {
+    INLAY_RETURN_IF_ERROR(
+        keys.writer().SetString(kOwnScores, labels.activation_name));
+  }
   return keys.writer().SetStrings(keys.Name(kLabels), labels.labels);
 }
 
@@ -329,7 +365,7 @@ absl::Status SetGgufBert(GgufKeyWriter& keys, std::string_view architecture,
       keys.CopySize(names.hidden, "embedding_length").status());
   INLAY_RETURN_IF_ERROR(
       keys.CopySize(names.inner, "feed_forward_length").status());
-  INLAY_ASSIGN_OR_RETURN(const int64_t positions, keys.Size(names.positions));
+  INLAY_ASSIGN_OR_RETURN(const int64_t positions, Positions(keys, names));
   INLAY_ASSIGN_OR_RETURN(const int64_t before,
                          PositionsBefore(keys.config(), keys.model_type()));
   INLAY_RETURN_IF_ERROR(
@@ -377,15 +413,25 @@ absl::Status SetGgufEmbedding(const EmbeddingDefaults& embedding,
   const auto name = [&](std::string_view key) {
     return FormattedString("%s.%s", arch.name, key);
   };
+  if (!embedding.unsupported.empty()) {
+    return absl::UnimplementedError(FormattedString(
+        "modules.json: embeddings need %s, which a GGUF file cannot say",
+        embedding.unsupported));
+  }
+  std::string_view before;
   for (const DenseModule& module : embedding.dense) {
-    if (arch.name != "gemma-embedding" || module.bias ||
+    const bool is_named =
+        module.folder == "2_Dense" || module.folder == "3_Dense";
+    if (arch.name != "gemma-embedding" || module.bias || !is_named ||
+        module.folder <= before ||
         module.activation != DenseActivation::kIdentity) {
       return absl::UnimplementedError(FormattedString(
           "modules.json: the module %s, which a GGUF file of \"%s\" cannot "
-          "say, allowed: modules without bias and activation in files of "
-          "\"gemma-embedding\"",
+          "say, allowed: 2_Dense, then 3_Dense, without bias and activation, "
+          "in files of \"gemma-embedding\"",
           Quoted(module.folder), arch.name));
     }
+    before = module.folder;
     const std::string number = module.folder.substr(0, 1);
     INLAY_RETURN_IF_ERROR(writer->SetU32(name("dense_" + number + "_feat_in"),
                                          static_cast<uint32_t>(module.inputs)));
@@ -397,6 +443,9 @@ absl::Status SetGgufEmbedding(const EmbeddingDefaults& embedding,
   if (embedding.pooling == Pooling::kMean) type = kMean;
   if (embedding.pooling == Pooling::kCls) type = kFirst;
   if (embedding.pooling == Pooling::kLast) type = kLast;
+  if (embedding.normalise != (type != kNone)) {
+    INLAY_RETURN_IF_ERROR(writer->SetBool(kOwnNormalise, embedding.normalise));
+  }
   if (type == kNone) return absl::OkStatus();
   return writer->SetU32(name(kPooling), static_cast<uint32_t>(type));
 }

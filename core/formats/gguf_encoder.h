@@ -22,15 +22,15 @@ namespace inlay {
 bool IsGgufBert(std::string_view arch);
 
 // Adds what is theirs to a `config` that has sizes under the usual names. With
-// the tensors of a classifier the architecture is one with labels.
-// UNIMPLEMENTED for a classifier whose first layer is not there: converters
-// have dropped it.
+// the tensors of a classifier the architecture is one with labels; without its
+// last one it is the network alone. UNIMPLEMENTED for a classifier whose first
+// layer is not there: converters have dropped it.
 absl::Status ReadGgufBert(const GgufFiles& files, const GgufArchKeys& keys,
                           const GgufSizes& sizes, Json* config);
 
 // How states become an embedding, of any architecture: pooling_type, Dense
-// modules by their tensors. Where there is a pooling, length 1, as llama.cpp's
-// programs have it: no key says so.
+// modules by their tensors. Length 1 by Inlay's own key; without it where there
+// is a pooling, as llama.cpp's programs have it.
 absl::StatusOr<EmbeddingDefaults> ReadGgufEmbedding(const GgufFiles& files,
                                                     const GgufArchKeys& keys);
 
@@ -42,8 +42,8 @@ absl::Status SetGgufBert(GgufKeyWriter& keys, std::string_view architecture,
 // ways, others of those that say so. UNIMPLEMENTED where they cannot.
 absl::Status SetGgufDirection(GgufKeyWriter& keys);
 
-// pooling_type and what belongs to it. UNIMPLEMENTED for modules that a file
-// cannot say.
+// pooling_type and what belongs to it. UNIMPLEMENTED for modules, or an order
+// of them, that a file cannot say.
 absl::Status SetGgufEmbedding(const EmbeddingDefaults& embedding,
                               const GgufArch& arch, GgufWriter* writer);
 

@@ -297,6 +297,39 @@ TEST_F(EmbedderCopyTest, Gguf) {
   }
 }
 
+// Under BERT's names there, as DistilBERT has no head in such files.
+TEST_F(EmbedderCopyTest, GgufOfDistilBert) {
+  Copy("distilbert_labels");
+  Change("config.json", {{"architectures", {"DistilBertModel"}}});
+  const Json golden = EmbedderJson(folder_ + "/golden.json");
+  const std::string out = folder_ + "/distilbert.gguf";
+  auto options = Defaults(inlay_quantize_options_init_sized);
+  options.type = "f32";
+  options.num_threads = 1;
+  Error error;
+  // Its module has an activation.
+  EXPECT_EQ(inlay_quantize(folder_.c_str(), out.c_str(), &options, nullptr,
+                           error.out()),
+            INLAY_UNSUPPORTED);
+  EXPECT_THAT(error.message(), HasSubstr("2_Dense"));
+  std::filesystem::remove(folder_ + "/modules.json");
+  ASSERT_EQ(inlay_quantize(folder_.c_str(), out.c_str(), &options, nullptr,
+                           error.out()),
+            INLAY_OK)
+      << error.message();
+  const Host host(out);
+  for (const Json& one : golden["cases"]) {
+    const EmbedderCase input(one);
+    for (const auto& [key, embedding] :
+         {std::pair{"cls", INLAY_EMBEDDING_CLS},
+          std::pair{"last", INLAY_EMBEDDING_LAST},
+          std::pair{"mean", INLAY_EMBEDDING_MEAN}}) {
+      ExpectWithin(host.RunAlone(input.Embed(embedding)).embedding, one[key],
+                   one["hidden_std"], input.name + " " + key);
+    }
+  }
+}
+
 // Drawn weights are there for all that files ask for.
 TEST_F(EmbedderCopyTest, RandomWeights) {
   const Host host("random:" + ModelPath("gemma3_embedding") + "?dtype=bf16");

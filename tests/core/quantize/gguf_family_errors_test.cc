@@ -22,6 +22,31 @@ struct Wrong {
   absl::StatusCode code = kNotSaid;
 };
 constexpr Wrong kWrong[] = {
+    // Encoders.
+    {"modernbert_labels", "layer_types",
+     R"({"layer_types": ["sliding_attention", "full_attention",
+         "full_attention", "full_attention"]})"},
+    {"modernbert_labels", "rope_parameters",
+     R"({"rope_parameters": {"full_attention": {"rope_type": "linear"}}})"},
+    {"modernbert_labels", "classifier_pooling",
+     R"({"classifier_pooling": "cls"})"},
+    {"modernbert_labels", "classifier_activation",
+     R"({"classifier_activation": "relu"})"},
+    {"modernbert_labels", "num_hidden_layers", nullptr, kBad},
+    {"nomic_bert", "activation_function",
+     R"({"activation_function": "geglu"})"},
+    {"nomic_bert", "rope_parameters",
+     R"({"rope_parameters": {"rope_type": "linear"}})"},
+    {"nomic_bert", "max_trained_positions",
+     R"({"rotary_scaling_factor": 2, "max_trained_positions": 0})", kBad},
+    {"bert_labels", "hidden_act", R"({"hidden_act": "relu"})"},
+    {"bert_labels", "id2label", R"({"id2label": {"1": "x"}})", kBad},
+    {"bert_labels", "hidden_size", nullptr, kBad},
+    {"distilbert_labels", "activation", R"({"activation": "relu"})"},
+    {"distilbert_labels", "dim", nullptr, kBad},
+    {"gemma3_embedding", "is_causal", R"({"is_causal": false})"},
+    {"gemma3_embedding", "use_bidirectional_attention",
+     R"({"use_bidirectional_attention": false})"},
     // Experts.
     {"qwen2_moe", "mlp_only_layers", R"({"mlp_only_layers": [2]})"},
     {"qwen2_moe", "norm_topk_prob", R"({"norm_topk_prob": true})"},
@@ -198,6 +223,10 @@ ModelFiles Sayable(const std::string& model) {
   if (model == "llama4_text") {
     files.config.update(*ParseJson(kPublishedLlama4, model));
   }
+  if (model == "distilbert_labels") {
+    files.config["architectures"] = {"DistilBertModel"};
+    files.embedding = {};
+  }
   if (model == "afmoe") files.config.erase("layer_types");
   if (model == "phimoe") files.config["router_jitter_noise"] = 0.01;
   if (model == "falcon_mamba") files.config["mixer_rms_eps"] = 1e-6;
@@ -240,19 +269,37 @@ TEST(GgufFamilyErrors, NothingIsWritten) {
 // Nothing in config.json is of the type that it should be: errors, whichever.
 TEST(GgufFamilyErrors, AnyConfigIsAnErrorAtMost) {
   const FamilyFiles files;
-  for (const char* model : {"qwen3_moe",       "gpt_oss",
-                            "llama4_text",     "deepseek_v3",
-                            "glm_moe_dsa",     "qwen3_5_moe_text",
-                            "gemma4_moe_text", "granitemoehybrid",
-                            "falcon_h1",       "nemotron_h",
-                            "kimi_linear",     "lfm2",
-                            "minicpm3",        "lfm2_moe",
-                            "ernie4_5_moe",    "falcon_40b",
-                            "bloom",           "mpt",
-                            "gpt_bigcode",     "exaone_moe",
-                            "cohere2_moe",     "mimo_v2_flash",
-                            "mellum",          "hy_v3"}) {
-    const ModelFiles plain = Open(model, "config.json");
+  for (const char* model : {"qwen3_moe",
+                            "gpt_oss",
+                            "llama4_text",
+                            "deepseek_v3",
+                            "glm_moe_dsa",
+                            "qwen3_5_moe_text",
+                            "gemma4_moe_text",
+                            "granitemoehybrid",
+                            "falcon_h1",
+                            "nemotron_h",
+                            "kimi_linear",
+                            "lfm2",
+                            "minicpm3",
+                            "lfm2_moe",
+                            "ernie4_5_moe",
+                            "falcon_40b",
+                            "bloom",
+                            "mpt",
+                            "gpt_bigcode",
+                            "exaone_moe",
+                            "cohere2_moe",
+                            "mimo_v2_flash",
+                            "mellum",
+                            "hy_v3",
+                            "bert_labels",
+                            "roberta_labels",
+                            "nomic_bert",
+                            "modernbert_labels",
+                            "gemma3_embedding",
+                            "distilbert_labels"}) {
+    const ModelFiles plain = Sayable(model);
     for (const auto& [key, value] : plain.config.items()) {
       for (const Json& other : {Json::object({{"a", 1}}), Json("text"),
                                 Json(-1), Json::array({"b"})}) {
