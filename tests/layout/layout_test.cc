@@ -327,7 +327,7 @@ std::set<std::string> Apart(const std::string& cmake, const std::string& call) {
   std::set<std::string> stems;
   bool is_apart = false;
   for (std::string word; words >> word;) {
-    const bool is_key = word == "APART" || word == "LABELS";
+    const bool is_key = word == "APART" || word == "LABELS" || word == "SHARDS";
     if (is_apart && !is_key) stems.insert(word);
     if (is_key) is_apart = word == "APART";
   }

@@ -126,7 +126,7 @@ struct Saved {
   }
 };
 
-using RestoreInPiecesTest = testing::ReplayTest;
+using RestoreInPiecesTest = ::inlay::testing::ReplayTest;
 
 // A restored session has all of its KV or says why not, and what is there is
 // its own. What was recorded meanwhile replays, too.
@@ -262,12 +262,13 @@ TEST_F(RestoreInPiecesTest, RecordingsThatNobodyMade) {
   ASSERT_TRUE(restored.ok()) << restored.status();
   ASSERT_TRUE(runner.StopRecording().ok());
   runner.ReleaseSession(restored->session);
-  const std::vector<RecordingEntry> good = testing::ReadEntries(path());
+  const std::vector<RecordingEntry> good =
+      ::inlay::testing::ReadEntries(path());
   ASSERT_EQ(good.size(), 4u);  // header, begin, end, end of all
   ASSERT_TRUE(std::holds_alternative<BeginRestoreEntry>(good[1]));
   const SessionId id = restored->session;
   const auto replay = [&](std::vector<RecordingEntry> entries) {
-    testing::WriteEntries(path(), entries);
+    ::inlay::testing::WriteEntries(path(), entries);
     return harness.engine().Replay(runner, path());
   };
   const auto same = replay(good);
