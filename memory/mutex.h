@@ -37,7 +37,7 @@ class ABSL_LOCKABLE Mutex {
     constexpr int kMostYields = 1000;
     for (int i = 0; i < kMostYields && waiting_ >= waiting; ++i)
       std::this_thread::yield();
-    mu_.lock();
+    Lock();  // so that another's LetOthersIn() sees it wait
   }
 
  private:

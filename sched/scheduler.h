@@ -76,6 +76,8 @@ class Scheduler {
   void ForgetShare(uint64_t key) { shares_.Forget(key); }
   // Blocks may have become available otherwise than by requests.
   void Retry() { stalled_ = false; }
+  // Whether the last plan was empty for want of blocks.
+  bool stalled() const { return stalled_; }
   size_t num_waiting() const { return queues_.waiting().size(); }
   size_t num_running() const { return queues_.running().size(); }
   // Null: no such request. Valid until the request ends.

@@ -298,9 +298,10 @@ class ModelRunner final : private KvOwner {
   int64_t BlocksToRestore(const Restoring& restoring,
                           const Session& session) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Evicts a few blocks; whether more must go.
-  bool MakeRoom(const Restoring& restoring, const Session& session)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Evicts a few of what stands in the way of that many; whether more must go.
+  bool MakeRoom(int64_t blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Otherwise all of the KV or none.
+  bool RestoresInPart() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetAside(Restoring& restoring, Session& session)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // False: the blocks were taken back, or cannot be written.

@@ -175,7 +175,11 @@ absl::Status Replayer::Apply(const ResizeEntry& entry) {
   if (in_flight_) return Senseless("the cache was resized within a step");
   INLAY_ASSIGN_OR_RETURN(const SteadyTime now, TimeOf(entry.now_us));
   INLAY_RETURN_IF_ERROR(DrawFrom(entry.next_id));
-  runner_->ResizeKv(entry.bytes, now);
+  {
+    // At once, as it was: each piece of a long one has an entry of its own.
+    MutexLock lock(&runner_->mu_);
+    runner_->Resize(std::min(entry.bytes, runner_->kv_target_bytes_), now);
+  }
   const uint64_t bytes = runner_->kv_memory().bytes;
   if (bytes == entry.bytes) return absl::OkStatus();
   return Stop(0, FormattedString("the KV cache came to %d bytes, recorded: %d",

@@ -194,7 +194,8 @@ absl::StatusOr<ModelRunner::Restored> ModelRunner::Restore(
     if (closed_) return absl::UnavailableError("the engine was released");
     Session& session = BeginRestore(restoring);
     // What makes way for it may have to be copied to a tier.
-    while (kv_->tier() != nullptr && MakeRoom(restoring, session)) {
+    const int64_t blocks = BlocksToRestore(restoring, session);
+    while (kv_->tier() != nullptr && MakeRoom(blocks)) {
       mu_.LetOthersIn();
       if (closed_) return absl::UnavailableError("the engine was released");
     }
@@ -258,10 +259,12 @@ int64_t ModelRunner::BlocksToRestore(const Restoring& restoring,
   return blocks;
 }
 
-bool ModelRunner::MakeRoom(const Restoring& restoring, const Session& session) {
+bool ModelRunner::MakeRoom(int64_t blocks) {
   const KvBlockPool& pool = kv_->pool();
-  const int64_t missing = BlocksToRestore(restoring, session) - pool.num_free();
-  if (missing <= 0 || pool.num_evictable() == 0) return false;
+  const int64_t missing = blocks - pool.num_free();
+  const bool fits = missing <= pool.num_evictable();
+  if (missing <= 0 || pool.num_evictable() == 0 || !(fits || RestoresInPart()))
+    return false;
   const auto piece = static_cast<int64_t>(
       std::max<size_t>(kPieceBytes / kv_->block_bytes(), 1));
   kv_->index().Reclaim(
@@ -269,12 +272,16 @@ bool ModelRunner::MakeRoom(const Restoring& restoring, const Session& session) {
   return missing > piece;
 }
 
+bool ModelRunner::RestoresInPart() const {
+  return kv_->groups().size() == 1 && kv_->groups().front().window == 0;
+}
+
 // For as many tokens as there is room for, with a window all or none.
 void ModelRunner::SetAside(Restoring& restoring, Session& session) {
   if (BlocksToRestore(restoring, session) == 0) return;
   auto tokens = static_cast<int64_t>(restoring.from.usable_kv_tokens);
   const KvGroups& groups = kv_->groups();
-  if (groups.size() == 1 && groups.front().window == 0) {
+  if (RestoresInPart()) {
     tokens = std::min(tokens, int64_t{kv_->pool().num_available()} *
                                   groups.front().block_size);
   }

@@ -176,7 +176,7 @@ absl::Status ModelRunner::Plan(const PlanInput& input) {
   }
   // Those who run come before what may be computed again.
   const bool waits = plan_.num_blocked > 0 || !plan_.preempted.empty() ||
-                     (plan_.items.empty() && !requests_.empty());
+                     scheduler_->stalled();
   if (waits && DropRestoring()) scheduler_->Retry();
   return absl::OkStatus();
 }

@@ -131,7 +131,7 @@ absl::Status AddedTokens::Add(AddedToken token, const Normalizer* normalizer) {
   }
   tries_[token.normalized ? 1 : 0].Add(key, index);
   // Those that reach over a cut, or look at what is behind one.
-  if (token.normalized && (token.single_word || token.rstrip ||
+  if (token.normalized && (token.single_word || token.lstrip || token.rstrip ||
                            key.find_first_of(" \n") != std::string::npos)) {
     keeps_words_ = false;
   }

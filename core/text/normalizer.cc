@@ -135,8 +135,10 @@ class Bert final : public Normalizer {
     if (options_.lowercase) ToLower(text);
     return absl::OkStatus();
   }
-  // Cleaned, a newline is a space.
-  bool KeepsWords() const override { return !options_.clean_text; }
+  // Cleaned, a newline is a space, and ideographs get spaces beside them.
+  bool KeepsWords() const override {
+    return !options_.clean_text && !options_.handle_chinese_chars;
+  }
 
  private:
   const BertOptions options_;

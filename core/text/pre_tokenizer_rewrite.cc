@@ -99,7 +99,8 @@ class ByteLevel final : public PreTokenizer {
   WordCut word_cut() const override {
     // The space would be put before what follows the cut, too.
     if (add_prefix_space_) return WordCut::kNone;
-    return use_regex_ ? WordCut::kCuts : WordCut::kKeeps;
+    // Steps behind it would see no white space.
+    return use_regex_ ? WordCut::kCuts : WordCut::kNone;
   }
 
  private:

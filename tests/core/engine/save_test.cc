@@ -231,6 +231,41 @@ TEST_F(RestoreInPiecesTest, MakesWayForOthers) {
   EXPECT_EQ(harness.Metrics().preemptions_recompute, 0u);
 }
 
+// Steps that end for want of time take nothing from those being restored.
+TEST_F(RestoreInPiecesTest, StaysWholeBesideShortSteps) {
+  const Saved saved(1);
+  ModelOptions cache = Cache();
+  cache.kv_budget_bytes *= 4;
+  // So that what was restored before does not stand in for it.
+  EngineOptions options;
+  options.prefix_sharing = false;
+  EngineHarness harness(PocketModel(), options, cache);
+  ASSERT_TRUE(harness.ok());
+  ModelRunner& runner = harness.runner();
+  std::atomic<bool> done{false};
+  std::thread restorer([&] {
+    for (int i = 0; i < 30; ++i) {
+      const auto restored = runner.Restore(saved.bytes);
+      ASSERT_TRUE(restored.ok()) << restored.status();
+      EXPECT_EQ(restored->note, "");
+      runner.ReleaseSession(restored->session);
+    }
+    done = true;
+  });
+  while (!done) {
+    const SessionId session = *runner.CreateSession();
+    const auto request =
+        runner.Submit(session, TokenRequest(RandomTokens(4, 100), 50));
+    ASSERT_TRUE(request.ok()) << request.status();
+    harness.engine().events().Drop(*request);
+    for (int i = 0; i < 200 && !done; ++i)
+      ASSERT_TRUE(harness.engine().Step(50).ok());
+    runner.ReleaseSession(session);
+    harness.RunAll();
+  }
+  restorer.join();
+}
+
 TEST_F(RestoreInPiecesTest, EndsWithTheEngine) {
   const Saved saved(1);
   EngineHarness harness(PocketModel(), {}, Cache());

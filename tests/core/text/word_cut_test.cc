@@ -178,6 +178,44 @@ TEST(WordCutTest, FeaturesThatSayTheyCanBeCut) {
   EXPECT_GT(num_cuts, 1000);
 }
 
+// What makes parts differ from the whole, if little: these are encoded whole.
+TEST(WordCutTest, WhatCannotBeCutSaysSo) {
+  const auto cuts = [](const char* more, const char* pre_tokenizer) {
+    const auto tokenizer = JsonTokenizer::Create(Json::parse(
+        std::string(R"({"model":{"type":"BPE","vocab":{"a":0,"b":1},)") +
+        R"("merges":[]},"pre_tokenizer":)" + pre_tokenizer + more + "}"));
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    return tokenizer.ok() && (*tokenizer)->cuts_at_words();
+  };
+  const auto token = [](const char* strips) {
+    return std::string(R"(,"added_tokens":[{"id":2,"content":"MASK",)") +
+           R"("single_word":false,"special":false,"normalized":true,)" +
+           strips + "}]";
+  };
+  constexpr char kBytes[] =
+      R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":true})";
+  constexpr char kRewrites[] =
+      R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false})";
+  constexpr char kSplits[] =
+      R"({"type":"Split","behavior":"Isolated","invert":false,"pattern":)"
+      R"({"Regex":"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+|)"
+      R"( ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"}})";
+  const auto sequence = [](const std::string& a, const std::string& b) {
+    return R"({"type":"Sequence","pretokenizers":[)" + a + "," + b + "]}";
+  };
+  EXPECT_TRUE(cuts("", kBytes));
+  EXPECT_TRUE(cuts(token(R"("lstrip":false,"rstrip":false)").c_str(), kBytes));
+  EXPECT_FALSE(cuts(token(R"("lstrip":true,"rstrip":false)").c_str(), kBytes));
+  EXPECT_FALSE(cuts(token(R"("lstrip":false,"rstrip":true)").c_str(), kBytes));
+  constexpr char kBert[] =
+      R"(,"normalizer":{"type":"BertNormalizer","clean_text":false,)"
+      R"("strip_accents":false,"lowercase":false,"handle_chinese_chars":)";
+  EXPECT_TRUE(cuts((std::string(kBert) + "false}").c_str(), kBytes));
+  EXPECT_FALSE(cuts((std::string(kBert) + "true}").c_str(), kBytes));
+  EXPECT_TRUE(cuts("", sequence(kSplits, kRewrites).c_str()));
+  EXPECT_FALSE(cuts("", sequence(kRewrites, kSplits).c_str()));
+}
+
 // The end of this text is an error: who asks for few ids never gets there.
 TEST(MaxIdsTest, EndsAsSoonAsThereAreTooMany) {
   const auto tokenizer = MakeTokenizerFromJson(
