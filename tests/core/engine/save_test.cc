@@ -189,13 +189,13 @@ TEST_F(RestoreInPiecesTest, MakesWayForOthers) {
   EngineHarness harness(PocketModel(), {}, Cache());
   ASSERT_TRUE(harness.ok());
   ModelRunner& runner = harness.runner();
+  const SessionId quoted = *runner.CreateSession();
   ASSERT_TRUE(runner
-                  .CreatePrefix("pinned", TokenRequest(RandomTokens(3, 150), 0),
-                                /*pin=*/true, 0)
+                  .Quote(quoted, TokenRequest(RandomTokens(3, 100), 50),
+                         /*reserve=*/true)
                   .ok());
-  harness.RunAll();
-  const uint64_t computed = harness.Metrics().prefill_tokens;
-  ASSERT_GE(computed, 150u);
+  const uint64_t reserved = harness.BlocksUsed();
+  ASSERT_GT(reserved, 0u);
   std::atomic<bool> done{false};
   std::atomic<int> num_whole{0}, num_parts{0};
   std::thread restorer([&] {
@@ -204,21 +204,20 @@ TEST_F(RestoreInPiecesTest, MakesWayForOthers) {
       ASSERT_TRUE(restored.ok()) << restored.status();
       ++(restored->num_kv_tokens >= uint64_t{kTokens} ? num_whole : num_parts);
       runner.ReleaseSession(restored->session);
-      // So that it has to be written again.
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      // Else it would always be there, and hide what others lose.
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   });
   const uint64_t fixed = harness.FixedBytes();
-  for (int round = 0; round < 300 && (round < 20 || num_parts < 3); ++round) {
+  for (int round = 0; round < 300 && (round < 100 || num_parts < 3); ++round) {
     for (const uint64_t mib : {3, 8}) {
       EXPECT_TRUE(
           harness.engine().SetMemoryBudget(0, fixed + (mib << 20)).ok());
       harness.RunAll();
+      EXPECT_GE(harness.BlocksUsed(), reserved);
       std::this_thread::sleep_for(std::chrono::microseconds(300));
     }
   }
-  // What was pinned was never given up.
-  EXPECT_EQ(harness.Metrics().prefill_tokens, computed);
   // Prompts that need nearly all of the cache.
   for (uint32_t round = 0; round < 10; ++round) {
     const auto outcome =
@@ -258,8 +257,9 @@ TEST_F(RestoreInPiecesTest, StaysWholeBesideShortSteps) {
         runner.Submit(session, TokenRequest(RandomTokens(4, 100), 50));
     ASSERT_TRUE(request.ok()) << request.status();
     harness.engine().events().Drop(*request);
-    for (int i = 0; i < 200 && !done; ++i)
-      ASSERT_TRUE(harness.engine().Step(50).ok());
+    // Often there is time for some steps, and not for one more.
+    for (uint64_t i = 0; i < 100 && !done; ++i)
+      ASSERT_TRUE(harness.engine().Step(500 + 300 * (i % 10)).ok());
     runner.ReleaseSession(session);
     harness.RunAll();
   }
