@@ -209,7 +209,7 @@ TEST_F(RestoreInPiecesTest, MakesWayForOthers) {
     }
   });
   const uint64_t fixed = harness.FixedBytes();
-  for (int round = 0; round < 300 && (round < 100 || num_parts < 3); ++round) {
+  for (int round = 0; round < 300 && (round < 12 || num_parts < 3); ++round) {
     for (const uint64_t mib : {3, 8}) {
       EXPECT_TRUE(
           harness.engine().SetMemoryBudget(0, fixed + (mib << 20)).ok());
@@ -219,7 +219,7 @@ TEST_F(RestoreInPiecesTest, MakesWayForOthers) {
     }
   }
   // Prompts that need nearly all of the cache.
-  for (uint32_t round = 0; round < 10; ++round) {
+  for (uint32_t round = 0; round < 3; ++round) {
     const auto outcome =
         harness.RunAlone(TokenRequest(RandomTokens(9 + round, 800), 2));
     EXPECT_EQ(outcome.tokens.size(), 2u);
