@@ -7,9 +7,13 @@
 namespace inlay {
 namespace {
 
+// Beyond 40 log(1 + e^x) is x, and further e^x is infinite.
+double SoftplusGate(double x) { return x > 40.0 ? x : std::log1p(std::exp(x)); }
+
 double Gate(const GatedNormDesc& desc, const float* z, int64_t i) {
   if (desc.gate == GateFunction::kNone) return 1.0;
-  const double scaled = double{desc.gate_scale} * z[i];
+  const double scaled = double{desc.gate_scale} * z[desc.group_gates ? 0 : i];
+  if (desc.gate == GateFunction::kSoftplus) return SoftplusGate(scaled);
   const double sigmoid = 1.0 / (1.0 + std::exp(-scaled));
   return desc.gate == GateFunction::kSilu ? scaled * sigmoid : sigmoid;
 }
@@ -49,7 +53,8 @@ absl::Status RunGatedNormCpuScalar(const GatedNormDesc& desc,
             if (weight != nullptr && !desc.shared_weight) weight += first;
             const float* z = nullptr;
             if (desc.gate != GateFunction::kNone) {
-              z = params.z.row<const float>(row) + first;
+              z = params.z.row<const float>(row) +
+                  (desc.group_gates ? g : first);
             }
             NormalizeGroup(desc, params, params.x.row<const float>(row) + first,
                            z, weight, params.y.row<float>(row) + first);

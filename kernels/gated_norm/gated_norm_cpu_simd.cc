@@ -32,8 +32,12 @@ HWY_INLINE VF At(const float* p, size_t i, size_t width) {
 // v times the gate of elements [i, i + lanes).
 HWY_INLINE VF Gated(const GatedNormDesc& desc, const float* z, size_t i, VF v) {
   if (desc.gate == GateFunction::kNone) return v;
-  const VF scaled = hn::Mul(At(z, i, static_cast<size_t>(desc.width)),
-                            hn::Set(DF(), desc.gate_scale));
+  const VF gates = desc.group_gates ? hn::Set(DF(), *z)
+                                    : At(z, i, static_cast<size_t>(desc.width));
+  const VF scaled = hn::Mul(gates, hn::Set(DF(), desc.gate_scale));
+  if (desc.gate == GateFunction::kSoftplus) {
+    return hn::Mul(v, Softplus(scaled));
+  }
   const VF gated = hn::Mul(v, Sigmoid(scaled));
   return desc.gate == GateFunction::kSilu ? hn::Mul(gated, scaled) : gated;
 }
@@ -80,7 +84,8 @@ void RunGatedNorm(const GatedNormDesc& desc, const GatedNormParams& params,
                            weight += first;
                          const float* z = nullptr;
                          if (desc.gate != GateFunction::kNone) {
-                           z = params.z.row<const float>(row) + first;
+                           z = params.z.row<const float>(row) +
+                               (desc.group_gates ? g : first);
                          }
                          gated_norm::NormalizeGroup(
                              desc, params.epsilon,

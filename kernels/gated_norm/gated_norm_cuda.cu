@@ -22,13 +22,24 @@ struct Args {
   int64_t groups;  // of all rows
 };
 
-// v times the gate of the elements at z.
+// z of elements [i, i + kVector) of a group, whose own begins at `z`.
 template <typename T, int kVector>
-__device__ void Gate(const GatedNormDesc& desc, const T* z,
+__device__ void LoadGates(const GatedNormDesc& desc, const T* z, int64_t i,
+                          float (&gate)[kVector]) {
+  if (!desc.group_gates) return LoadFloats<kVector>(z + i, gate);
+  float one[1];
+  LoadFloats<1>(z, one);
+#pragma unroll
+  for (int j = 0; j < kVector; ++j) gate[j] = one[0];
+}
+
+// v times the gate of those elements.
+template <typename T, int kVector>
+__device__ void Gate(const GatedNormDesc& desc, const T* z, int64_t i,
                      float (&v)[kVector]) {
   if (desc.gate == GateFunction::kNone) return;
   float gate[kVector];
-  LoadFloats<kVector>(z, gate);
+  LoadGates<T>(desc, z, i, gate);
 #pragma unroll
   for (int j = 0; j < kVector; ++j) {
     v[j] = __fmul_rn(v[j], GateFactor(desc, gate[j]));
@@ -44,9 +55,10 @@ __global__ void GatedNorm(const __grid_constant__ Args<T> args) {
   WaitForPrevious();
   if (kWarp && threads.row >= args.groups) return;
   const int64_t row = threads.row / desc.groups;
-  const int64_t first = threads.row % desc.groups * desc.width;
+  const int64_t group = threads.row % desc.groups;
+  const int64_t first = group * desc.width;
   const T* const x = args.x.row(row) + first;
-  const T* const z = args.z.row(row) + first;
+  const T* const z = args.z.row(row) + (desc.group_gates ? group : first);
   T* const y = args.y.row(row) + first;
   const float* weight = args.weight;
   if (weight != nullptr && !desc.shared_weight) weight += first;
@@ -57,7 +69,7 @@ __global__ void GatedNorm(const __grid_constant__ Args<T> args) {
     float squares = 0.0f;
     for (int64_t i = threads.lane * kVector; i < desc.width; i += step) {
       LoadFloats<kVector>(x + i, v);
-      if (desc.gate_first) Gate<T>(desc, z + i, v);
+      if (desc.gate_first) Gate<T>(desc, z, i, v);
       squares = AddSquares(v, squares);
     }
     factor = RmsNormFactor(threads.Sum(squares), desc.width, args.epsilon);
@@ -65,7 +77,7 @@ __global__ void GatedNorm(const __grid_constant__ Args<T> args) {
   for (int64_t i = threads.lane * kVector; i < desc.width; i += step) {
     LoadFloats<kVector>(x + i, v);
     RmsNormScale(v, factor, weight, i);
-    Gate<T>(desc, z + i, v);
+    Gate<T>(desc, z, i, v);
     StoreFloats<kVector>(y + i, v);
   }
 }
@@ -78,7 +90,8 @@ __global__ void __launch_bounds__(kWarp ? kWarpRowThreads : 1024)
   const GatedNormDesc& desc = args.desc;
   LetNextBegin();
   const int64_t row = threads.row / desc.groups;
-  const int64_t first = threads.row % desc.groups * desc.width;
+  const int64_t group = threads.row % desc.groups;
+  const int64_t first = group * desc.width;
   const int64_t i = int64_t{threads.lane} * kVector;
   const bool inside = i < desc.width;
   const float* weight = args.weight;
@@ -90,7 +103,10 @@ __global__ void __launch_bounds__(kWarp ? kWarpRowThreads : 1024)
   const bool gated = desc.gate != GateFunction::kNone;
   if (inside) {
     LoadFloats<kVector>(args.x.row(row) + first + i, v);
-    if (gated) LoadFloats<kVector>(args.z.row(row) + first + i, gate);
+    if (gated) {
+      LoadGates<T>(desc, args.z.row(row) + (desc.group_gates ? group : first),
+                   i, gate);
+    }
 #pragma unroll
     for (int j = 0; j < kVector; ++j) {
       if (gated) gate[j] = GateFactor(desc, gate[j]);
@@ -147,8 +163,10 @@ absl::Status Launch(const GatedNormDesc& desc, const GatedNormParams& params,
 absl::Status RunGatedNormCuda(const GatedNormDesc& desc,
                               const GatedNormParams& params, Stream& stream) {
   CudaStream& cuda = CudaStream::Of(stream);
-  // What is not used is not looked at.
-  const TensorView& z = desc.gate == GateFunction::kNone ? params.x : params.z;
+  // What is not used, or used one by one, is not looked at.
+  const TensorView& z = desc.gate == GateFunction::kNone || desc.group_gates
+                            ? params.x
+                            : params.z;
   const bool vector = IsCudaVector(desc.width, {&params.x, &z, &params.y}) &&
                       IsCudaVector(params.weight);
   return WithFloatType(desc.activation, [&](auto type) {

@@ -35,7 +35,8 @@ const char* CudaRefuses(const DecodeDeltaDesc& desc, const DeviceInfo&) {
     return "q and k must be normalised, each channel with a weight, no gate";
   }
   if (!desc.norm.normalise || desc.norm.gate == GateFunction::kNone ||
-      desc.norm.gate_first || !desc.norm.shared_weight) {
+      desc.norm.group_gates || desc.norm.gate_first ||
+      !desc.norm.shared_weight) {
     return "norms must be gated, the gate after them, one weight for all heads";
   }
   return nullptr;

@@ -13,7 +13,8 @@ namespace {
 
 const char* NormRefuses(const DecodeMambaDesc& desc, const DeviceInfo& device) {
   const GatedNormDesc& norm = desc.norm;
-  if (norm.gate == GateFunction::kNone || norm.shared_weight) {
+  if (norm.gate == GateFunction::kNone || norm.group_gates ||
+      norm.shared_weight) {
     return "norms must be gated, each channel with a weight";
   }
   if (!norm.normalise) return nullptr;

@@ -25,21 +25,6 @@ namespace selective_scan {
 constexpr size_t kVectors = 2;
 constexpr size_t kWidth = kVectors * kLanes;
 
-// log(1 + e^x) = max(x, 0) + log(1 + e), e = e^-|x|; NaN stays. With
-// t = e / (2 + e), at most 1/3, log(1 + e) = 2 atanh(t)
-// = 2 t (1 + t^2 / 3 + t^4 / 5 + ..): up to t^14, what is left out is below
-// 2^-29 of the sum.
-HWY_INLINE VF Softplus(VF x) {
-  const DF d;
-  const VF e = ExpNonPositive(hn::Neg(hn::Abs(x)));
-  const VF t = hn::Div(e, hn::Add(e, hn::Set(d, 2.0f)));
-  const VF series =
-      Polynomial(hn::Mul(t, t), 1.0f, 1.0f / 3, 1.0f / 5, 1.0f / 7, 1.0f / 9,
-                 1.0f / 11, 1.0f / 13, 1.0f / 15);
-  const VF above = hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x);
-  return hn::MulAdd(hn::Add(t, t), series, above);
-}
-
 class Tile {
  public:
   Tile(const SelectiveScanDesc& desc, const SelectiveScanParams& params,

@@ -489,8 +489,9 @@ TEST(GatedNormTest, MatchesFloat64) {
   TestCpu cpu(2);
   for (const int64_t width : {1, 7, 8, 33, 100}) {
     for (const GateFunction gate :
-         {GateFunction::kNone, GateFunction::kSilu, GateFunction::kSigmoid}) {
-      for (const int flags : {0, 1, 2, 3, 4, 5, 6, 7}) {
+         {GateFunction::kNone, GateFunction::kSilu, GateFunction::kSigmoid,
+          GateFunction::kSoftplus}) {
+      for (const int flags : {0, 1, 2, 3, 4, 5, 6, 7, 8, 11}) {
         GatedNormDesc desc;
         desc.width = width;
         desc.groups = 3;
@@ -499,15 +500,19 @@ TEST(GatedNormTest, MatchesFloat64) {
         desc.gate_first = (flags & 1) != 0;
         desc.normalise = (flags & 2) != 0;
         desc.shared_weight = (flags & 4) != 0;
+        desc.group_gates = (flags & 8) != 0;
+        const int64_t gates = desc.group_gates ? 1 : width;
         TestMatrix x = RandomMatrix(DType::kF32, 4, 3 * width, 1);
-        TestMatrix z = RandomMatrix(DType::kF32, 4, 3 * width, 2);
+        TestMatrix z = RandomMatrix(DType::kF32, 4, 3 * gates, 2);
         TestMatrix weight = RandomMatrix(DType::kF32, 1, 3 * width, 3);
         const auto f = [&](int64_t r, int64_t c) {
-          const double v = double{desc.gate_scale} * z(r, c);
+          const double v =
+              double{desc.gate_scale} * z(r, desc.group_gates ? c / width : c);
           const double sigmoid = 1.0 / (1.0 + std::exp(-v));
-          return gate == GateFunction::kNone   ? 1.0
-                 : gate == GateFunction::kSilu ? v * sigmoid
-                                               : sigmoid;
+          return gate == GateFunction::kNone       ? 1.0
+                 : gate == GateFunction::kSilu     ? v * sigmoid
+                 : gate == GateFunction::kSoftplus ? std::log1p(std::exp(v))
+                                                   : sigmoid;
         };
         const auto want = [&](int64_t r, int64_t c) {
           double squares = 0.0;

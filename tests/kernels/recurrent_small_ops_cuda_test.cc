@@ -118,14 +118,17 @@ void TestGatedNorm(const TestCuda& cuda, const GatedNormDesc& desc) {
   // Vectors can be read where the width allows it.
   const int64_t pad = width % 8 == 0 ? 8 : 3;
   const TestMatrix x = RandomMatrix(dtype, 4, all, 1, pad);
-  const TestMatrix z = RandomMatrix(dtype, 4, all, 2, pad);
+  const TestMatrix z =
+      RandomMatrix(dtype, 4, desc.group_gates ? desc.groups : all, 2, pad);
   const TestMatrix weight = RandomMatrix(DType::kF32, 1, all, 3);
   const auto f = [&](int64_t r, int64_t c) {
-    const double v = double{desc.gate_scale} * z(r, c);
+    const double v =
+        double{desc.gate_scale} * z(r, desc.group_gates ? c / width : c);
     const double sigmoid = 1.0 / (1.0 + std::exp(-v));
-    return desc.gate == GateFunction::kNone   ? 1.0
-           : desc.gate == GateFunction::kSilu ? v * sigmoid
-                                              : sigmoid;
+    return desc.gate == GateFunction::kNone       ? 1.0
+           : desc.gate == GateFunction::kSilu     ? v * sigmoid
+           : desc.gate == GateFunction::kSoftplus ? std::log1p(std::exp(v))
+                                                  : sigmoid;
   };
   std::vector<double> norms;
   for (int64_t r = 0; r < 4; ++r) {
@@ -178,8 +181,9 @@ TEST(GatedNormCudaTest, MatchesFloat64) {
   for (const DType dtype : kFloats) {
     for (const int64_t width : {1, 7, 33, 128, 512, 1000, 1033, 9000}) {
       for (const GateFunction gate :
-           {GateFunction::kNone, GateFunction::kSilu, GateFunction::kSigmoid}) {
-        for (const int flags : {0, 1, 2, 3, 4, 5, 6, 7}) {
+           {GateFunction::kNone, GateFunction::kSilu, GateFunction::kSigmoid,
+            GateFunction::kSoftplus}) {
+        for (const int flags : {0, 1, 2, 3, 4, 5, 6, 7, 8, 11}) {
           GatedNormDesc desc;
           desc.width = width;
           desc.groups = 3;
@@ -188,6 +192,7 @@ TEST(GatedNormCudaTest, MatchesFloat64) {
           desc.gate_first = (flags & 1) != 0;
           desc.normalise = (flags & 2) != 0;
           desc.shared_weight = (flags & 4) != 0;
+          desc.group_gates = (flags & 8) != 0;
           desc.activation = dtype;
           SCOPED_TRACE(::testing::Message()
                        << width << " " << DTypeName(dtype) << " gate "

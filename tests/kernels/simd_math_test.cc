@@ -32,6 +32,9 @@ void MapExp(const float* x, float* y, size_t count) {
 void MapSigmoid(const float* x, float* y, size_t count) {
   Map(x, y, count, [](VF v) HWY_ATTR { return Sigmoid(v); });
 }
+void MapSoftplus(const float* x, float* y, size_t count) {
+  Map(x, y, count, [](VF v) HWY_ATTR { return Softplus(v); });
+}
 void MapTanh(const float* x, float* y, size_t count) {
   Map(x, y, count, [](VF v) HWY_ATTR { return Tanh(v); });
 }
@@ -60,6 +63,7 @@ namespace {
 
 HWY_EXPORT(MapExp);
 HWY_EXPORT(MapSigmoid);
+HWY_EXPORT(MapSoftplus);
 HWY_EXPORT(MapTanh);
 HWY_EXPORT(MapOnePlusErf);
 HWY_EXPORT(Sums4);
@@ -135,6 +139,24 @@ TEST(SimdMathTest, Sigmoid) {
     EXPECT_EQ(y[1], 0.0f);
     EXPECT_TRUE(std::isnan(y[2]));
     EXPECT_EQ(y[3], 0.5f);
+  });
+}
+
+// An exponential off by 2, a quotient and a sum of some.
+TEST(SimdMathTest, Softplus) {
+  OnEverySimdTarget([] {
+    const auto map = [](auto... args) {
+      HWY_DYNAMIC_DISPATCH(MapSoftplus)(args...);
+    };
+    ExpectUlps(
+        map, [](double x) { return x > 40.0 ? x : std::log1p(std::exp(x)); },
+        Sweep(-80.0f, 80.0f, 300000), 6.0);
+    const std::vector<float> x = {kInfinity, -kInfinity, kNan};
+    std::vector<float> y(3);
+    map(x.data(), y.data(), x.size());
+    EXPECT_EQ(y[0], kInfinity);
+    EXPECT_EQ(y[1], 0.0f);
+    EXPECT_TRUE(std::isnan(y[2]));
   });
 }
 
