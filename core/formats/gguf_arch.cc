@@ -5,6 +5,7 @@
 
 #include "core/formats/describe.h"
 #include "core/formats/gguf_encoder_names.h"
+#include "core/formats/gguf_expert_names.h"
 #include "core/formats/gguf_gemma_names.h"
 #include "core/formats/gguf_gpt_names.h"
 #include "core/formats/gguf_names.h"
@@ -125,6 +126,7 @@ constexpr GgufArch kArchs[] = {
     {"phimoe", "PhimoeForCausalLM", "phimoe", gguf_names::kPhimoe},
     {"phimoe", "PhiMoEForCausalLM", "phimoe", gguf_names::kPhimoe},
     {"jais2", "Jais2ForCausalLM", "jais2", gguf_names::kJais2},
+    {"laguna", "LagunaForCausalLM", "laguna", gguf_names::kLaguna},
     {"mimo2", "MiMoV2FlashForCausalLM", "mimo_v2_flash", gguf_names::kMimo2},
     {"mellum", "MellumForCausalLM", "mellum", gguf_names::kQwenMoe},
     {"hy_v3", "HYV3ForCausalLM", "hy_v3", gguf_names::kHyV3},

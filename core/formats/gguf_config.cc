@@ -13,6 +13,7 @@
 #include "core/formats/gguf_gemma.h"
 #include "core/formats/gguf_gemma3n.h"
 #include "core/formats/gguf_gpt.h"
+#include "core/formats/gguf_laguna.h"
 #include "core/formats/gguf_latent.h"
 #include "core/formats/gguf_linear.h"
 #include "core/formats/gguf_llama4.h"
@@ -238,6 +239,9 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     return ReadGgufGemma4(files, keys, sizes, config);
   }
   if (keys.arch() == "mimo2") return ReadGgufMimo(files, keys, sizes, config);
+  if (keys.arch() == "laguna") {
+    return ReadGgufLaguna(files, keys, sizes, config);
+  }
   if (keys.arch() == "mellum") {
     return ReadGgufMellum(files, keys, sizes, config);
   }

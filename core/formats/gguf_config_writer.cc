@@ -14,6 +14,7 @@
 #include "core/formats/gguf_gemma_writer.h"
 #include "core/formats/gguf_gpt.h"
 #include "core/formats/gguf_key_writer.h"
+#include "core/formats/gguf_laguna.h"
 #include "core/formats/gguf_latent_writer.h"
 #include "core/formats/gguf_linear_writer.h"
 #include "core/formats/gguf_llama4.h"
@@ -141,7 +142,12 @@ class ConfigWriter {
     INLAY_RETURN_IF_ERROR(WriteVocabulary());
     INLAY_ASSIGN_OR_RETURN(
         tensors_.heads.query,
-        keys_.CopySize("num_attention_heads", "attention.head_count"));
+        arch_.name == "laguna"
+            ? keys_.Size("num_attention_heads")
+            : keys_.CopySize("num_attention_heads", "attention.head_count"));
+    if (arch_.name == "laguna") {
+      INLAY_RETURN_IF_ERROR(SetGgufLagunaHeads(keys_));
+    }
     INLAY_RETURN_IF_ERROR(WriteKvHeads());
     INLAY_RETURN_IF_ERROR(WriteEpsilon());
     if (keys_.Has("kv_lora_rank")) {
@@ -179,6 +185,7 @@ class ConfigWriter {
         arch_.name.starts_with("hunyuan") ? WithoutNtkAlpha(config_, head_dim_)
         : arch_.model_type == "internlm3" ? WithoutDynamicRope(config_)
         : arch_.name == "mellum"          ? WithMellumRopes(config_)
+        : arch_.name == "laguna"          ? WithLagunaRopes(config_)
                                           : config_);
     return SetGgufRope(config, std::string(arch_.name), shape, &keys_.writer(),
                        &tensors_);
@@ -223,7 +230,7 @@ class ConfigWriter {
     for (const std::string_view arch :
          {"deepseek2", "deepseek32", "glm-dsa", "kimi-linear", "lfm2",
           "lfm2moe", "minicpm3", "falcon-h1", "exaone-moe", "mistral4",
-          "cohere2moe"}) {
+          "cohere2moe", "laguna"}) {
       if (arch_.name == arch)
         return keys_.CopyCount("vocab_size", "vocab_size");
     }
@@ -335,6 +342,7 @@ class ConfigWriter {
     if (arch_.name == "cohere2moe") return SetGgufCohereMoe(keys_);
     if (arch_.name == "mimo2") return SetGgufMimo(keys_);
     if (arch_.name == "mellum") return SetGgufMellum(keys_);
+    if (arch_.name == "laguna") return SetGgufLaguna(keys_, head_dim_);
     if (arch_.name == "hy_v3") return keys_.Expect("attention_bias", false);
     if (arch_.name == "phimoe") {
       INLAY_RETURN_IF_ERROR(keys_.Expect("router_jitter_noise", 0.01));

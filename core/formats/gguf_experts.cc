@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/formats/gguf_cohere_moe.h"
+#include "core/formats/gguf_laguna.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -47,6 +48,7 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"mimo2", "moe_intermediate_size", true},
     {"mellum", "moe_intermediate_size", true},
     {"hy_v3", "moe_intermediate_size", true},
+    {"laguna", "moe_intermediate_size", true},
 };
 
 // What DeepSeek's published config.json calls it. Where files say nothing, all
@@ -271,6 +273,9 @@ absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "afmoe") return ReadAfmoeExperts(keys, sizes, config);
   if (keys.arch() == "cohere2moe") return ReadGgufCohereExperts(keys, config);
   if (keys.arch() == "hy_v3") return ReadHyExperts(files, keys, sizes, config);
+  if (keys.arch() == "laguna") {
+    INLAY_RETURN_IF_ERROR(ReadGgufLagunaExperts(keys, sizes, config));
+  }
   if (keys.arch() == "ernie4_5-moe") {
     return ReadErnieExperts(keys, sizes, config);
   }

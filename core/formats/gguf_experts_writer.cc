@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "core/formats/gguf_cohere_moe.h"
 #include "core/formats/gguf_experts.h"
+#include "core/formats/gguf_laguna.h"
 #include "core/formats/gguf_sizes.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
@@ -127,6 +128,8 @@ absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
 // That all layers have experts, and that weights are what files stand for.
 absl::Status CheckExperts(const GgufKeyWriter& keys, bool normalised) {
   const Json& config = keys.config();
+  // Of which layers have experts it reads other keys.
+  if (keys.arch() == "laguna") return keys.Expect("norm_topk_prob", true);
   INLAY_RETURN_IF_ERROR(keys.Expect("decoder_sparse_step", 1));
   const Json* dense = JsonFind(config, "mlp_only_layers");
   if (dense != nullptr && !dense->empty()) {
@@ -158,7 +161,7 @@ absl::Status SetSharedWidth(GgufKeyWriter& keys) {
     return keys.CopySize("moe_shared_expert_intermediate_size", kShared)
         .status();
   }
-  if (!IsOneOf(keys.arch(), {"qwen2moe", "qwen3next", "qwen35moe"})) {
+  if (!IsOneOf(keys.arch(), {"qwen2moe", "qwen3next", "qwen35moe", "laguna"})) {
     return absl::OkStatus();
   }
   return keys.CopySize("shared_expert_intermediate_size", kShared).status();
@@ -345,6 +348,7 @@ absl::Status SetGgufExperts(GgufKeyWriter& keys) {
   if (keys.arch() == "cohere2moe") return SetGgufCohereExperts(keys);
   if (keys.arch() == "mimo2") return SetMimoExperts(keys);
   if (keys.arch() == "hy_v3") return SetHyExperts(keys);
+  if (keys.arch() == "laguna") return SetGgufLagunaExperts(keys);
   if (keys.arch() == "minimax-m2") {
     INLAY_RETURN_IF_ERROR(keys.Expect("scoring_func", "sigmoid"));
     INLAY_RETURN_IF_ERROR(keys.Expect("use_routing_bias", true));

@@ -21,6 +21,7 @@ constexpr GgufFamilyDefaults kFamilyDefaults[] = {
     {"cohere2_moe", 128, 1e4, 1.0, 1e-5},
     {"mimo_v2_flash", 192, 5e6, 0.334, 1e-5},
     {"mellum", 128, 5e5},
+    {"laguna", 128, 5e5},
     {"hy_v3", 128, 11158840.0, 1.0, 1e-5},
     {"solar_open", 128, 1e6, 1.0, 1e-5},
     {"mixtral", 0, 1e6, 1.0, 1e-5},

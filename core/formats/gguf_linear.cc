@@ -170,12 +170,7 @@ absl::Status ReadGgufNemotron(const GgufFiles& files, const GgufArchKeys& keys,
                               const GgufSizes& sizes, Json* config) {
   constexpr char kLatent[] = "moe_latent_size";
   INLAY_ASSIGN_OR_RETURN(const auto latent, keys.Int(kLatent, 0, kMaxGgufSize));
-  if (latent.value_or(0) > 0) {
-    return absl::UnimplementedError(
-        FormattedString("%s is %d: experts over a narrower input are not "
-                        "supported",
-                        keys.Name(kLatent), *latent));
-  }
+  if (latent.value_or(0) > 0) (*config)[kLatent] = *latent;
   const auto required = [&](const char* key) {
     return keys.Required(key, keys.Int(key, 1, kMaxGgufSize));
   };

@@ -224,6 +224,10 @@ absl::Status SetNemotron(GgufKeyWriter& keys) {
   // llama.cpp wants both.
   INLAY_RETURN_IF_ERROR(keys.CopyNumber("layer_norm_epsilon",
                                         "attention.layer_norm_epsilon", 1e-5));
+  if (keys.Has("moe_latent_size")) {
+    INLAY_RETURN_IF_ERROR(
+        keys.CopySize("moe_latent_size", "moe_latent_size").status());
+  }
   std::vector<uint32_t> widths;
   for (const char kind : NemotronPattern(keys.config())) {
     int64_t width = 0;

@@ -229,6 +229,8 @@ inline constexpr GgufName kNemotronH[] = {
     {"blk.#.exp_probs_b.bias",
      "backbone.layers.#.mixer.gate.e_score_correction_bias",
      GgufLayout::kWhole},
+    {"blk.#.ffn_latent_down", "backbone.layers.#.mixer.fc1_latent_proj"},
+    {"blk.#.ffn_latent_up", "backbone.layers.#.mixer.fc2_latent_proj"},
     {"blk.#.ffn_up_exps", "backbone.layers.#.mixer.experts.up_proj"},
     {"blk.#.ffn_down_exps", "backbone.layers.#.mixer.experts.down_proj"},
     {"blk.#.ffn_up_shexp", "backbone.layers.#.mixer.shared_experts.up_proj"},

@@ -79,11 +79,17 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   };
   // Mixers alone: neither attention nor MLPs.
   const bool is_mamba = keys.arch() == "mamba2" || keys.arch() == "mamba";
-  // Each layer has its own (gguf_gemma.h, gguf_windows.h).
+  // Each layer has its own (gguf_gemma.h, gguf_windows.h, gguf_laguna.h).
   const bool is_gemma4 = keys.arch() == "gemma4";
   const bool has_own_heads = is_gemma4 || keys.arch() == "mimo2";
   constexpr char kHeads[] = "attention.head_count";
-  if (is_mamba) {
+  const bool is_laguna = keys.arch() == "laguna";
+  if (is_laguna) {
+    INLAY_ASSIGN_OR_RETURN(
+        const auto heads,
+        keys.LayerInts(kHeads, sizes.layers, 1, kMaxGgufSize));
+    sizes.heads = heads.front();
+  } else if (is_mamba) {
     sizes.heads = sizes.kv_heads = sizes.inner = sizes.head_dim = 1;
   } else {
     INLAY_ASSIGN_OR_RETURN(sizes.heads,

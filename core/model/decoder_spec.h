@@ -104,10 +104,12 @@ struct AttentionSpec {
   // -1: none.
   int query_factor = -1;
   // The first of qkv gives each head's query and a gate beside it, whose
-  // sigmoid multiplies what the head gives; needs separate q, k and v.
+  // function multiplies what the head gives; needs separate q, k and v.
   bool gated = false;
   // Of gated: the gate is a layer of its own, the second of qkv.
   bool gate_apart = false;
+  GateFunction gate = GateFunction::kSigmoid;
+  bool head_gates = false;     // of gate_apart: one for all of a head
   float context_scale = 1.0f;  // of what attention gives
   // Tensor [num_heads] of logits that take part in the softmax and stand for no
   // key (gpt-oss); "": none.
@@ -260,9 +262,15 @@ struct MoeSpec {
   // Of the residual stream, for the router alone; of kind kNone: it reads what
   // experts read.
   NormSpec router_norm;
-  float router_scale = 1.0f;  // of the logits
+  float router_scale = 1.0f;    // of the logits
+  float router_softcap = 0.0f;  // of the scaled logits; 0: none
   // Tensor [num_experts], RoutingParams, where routing.scales_experts.
   std::string expert_scales;
+  // Experts read what the one gives of what the router reads, and the other
+  // reads their weighted sum (Nemotron 3 Super); the shared one does neither.
+  // Without shared_gate.
+  std::optional<LinearSpec> latent_down;
+  std::optional<LinearSpec> latent_up;
   // One an expert, alike but for the names; inputs gate and up, or up alone.
   std::vector<MlpSpec> experts;
   std::optional<MlpSpec> shared;

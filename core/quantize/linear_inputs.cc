@@ -145,20 +145,27 @@ void AddCompressed(const CompressedAttentionSpec& compressed, size_t first,
 void AddExperts(const MoeSpec& moe, size_t first,
                 std::vector<LinearInput>* inputs) {
   LinearInput& all = (*inputs)[first];
-  all.first_expert = &moe.experts.front().input.front();
   if (moe.router_norm.kind == NormKind::kNone) all.kept.push_back(&moe.router);
   if (moe.shared_gate.has_value()) all.kept.push_back(&*moe.shared_gate);
   if (moe.shared.has_value()) AddReaders(moe.shared->input, &all);
+  size_t common = first;
+  if (moe.latent_down.has_value()) {
+    all.readers.push_back(&*moe.latent_down);
+    common = inputs->size();
+    inputs->emplace_back();
+  }
+  (*inputs)[common].first_expert = &moe.experts.front().input.front();
   for (const MlpSpec& expert : moe.experts) {
     LinearInput& rows = inputs->emplace_back();
     AddReaders(expert.input, &rows);
     rows.is_experts = true;
-    rows.common = static_cast<int>(first);
+    rows.common = static_cast<int>(common);
   }
   for (const MlpSpec& expert : moe.experts) {
     inputs->push_back(ReadAfterActivation(expert));
     inputs->back().is_experts = true;
   }
+  if (moe.latent_up.has_value()) inputs->push_back(ReadOnly(*moe.latent_up));
   if (moe.shared.has_value()) {
     inputs->push_back(ReadAfterActivation(*moe.shared));
   }

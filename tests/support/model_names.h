@@ -67,6 +67,7 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "falcon_h1",
                                                 "granitemoehybrid",
                                                 "nemotron_h",
+                                                "nemotron_h_latent",
                                                 "kimi_linear",
                                                 "linear_attn",
                                                 "linear_attn_relu",
@@ -119,6 +120,7 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "falcon_mamba",
                                                 "jamba",
                                                 "cohere2_moe",
+                                                "laguna",
                                                 "mimo_v2_flash"};
 
 // Those with layers that keep a state.
@@ -162,6 +164,7 @@ inline constexpr const char* kMixtureNames[] = {"mixtral",
                                                 "qwen3_5_moe_text",
                                                 "granitemoehybrid",
                                                 "nemotron_h",
+                                                "nemotron_h_latent",
                                                 "kimi_linear",
                                                 "glm4_moe_lite",
                                                 "lfm2_moe",
@@ -181,6 +184,7 @@ inline constexpr const char* kMixtureNames[] = {"mixtral",
                                                 "mellum",
                                                 "jamba",
                                                 "cohere2_moe",
+                                                "laguna",
                                                 "mimo_v2_flash"};
 
 }  // namespace inlay

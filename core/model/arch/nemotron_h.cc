@@ -68,6 +68,7 @@ struct NemotronConfig {
   std::string layers;
   MoeConfig moe;
   int64_t shared_width = 0;
+  int64_t latent = 0;  // what experts read; 0: what the router does
   bool attention_bias = false;
   bool mlp_bias = false;
   float least_step = 0.0f;
@@ -75,9 +76,8 @@ struct NemotronConfig {
 
 absl::Status ReadNemotronExperts(const Json& json, NemotronConfig& config) {
   if (JsonFind(json, "moe_latent_size") != nullptr) {
-    return absl::UnimplementedError(
-        "config.json: moe_latent_size is set; experts over a narrower input "
-        "are not supported");
+    INLAY_ASSIGN_OR_RETURN(config.latent,
+                           JsonInt(json, "moe_latent_size", 0, 1, kMaxHidden));
   }
   INLAY_ASSIGN_OR_RETURN(
       config.moe,
@@ -128,10 +128,9 @@ absl::StatusOr<NemotronConfig> ReadNemotronConfig(const Json& json) {
   return config;
 }
 
-// PREFIX.up_proj and .down_proj.
-MlpSpec NemotronMlp(const NemotronConfig& config, int64_t width, bool bias,
-                    const std::string& prefix) {
-  const int64_t hidden = config.decoder.hidden_size;
+// PREFIX.up_proj and .down_proj, over rows of `hidden`.
+MlpSpec NemotronMlp(const NemotronConfig& config, int64_t hidden, int64_t width,
+                    bool bias, const std::string& prefix) {
   MlpSpec mlp;
   mlp.width = width;
   mlp.activation = config.decoder.activation;
@@ -143,17 +142,23 @@ MlpSpec NemotronMlp(const NemotronConfig& config, int64_t width, bool bias,
 MoeSpec NemotronExperts(const NemotronConfig& config,
                         const std::string& prefix) {
   const RoutingDesc& routing = config.moe.routing;
+  const int64_t hidden = config.decoder.hidden_size;
   MoeSpec moe;
   moe.routing = routing;
-  moe.router = {prefix + ".gate", routing.num_experts,
-                config.decoder.hidden_size};
+  moe.router = {prefix + ".gate", routing.num_experts, hidden};
+  if (config.latent > 0) {
+    moe.latent_down = {prefix + ".fc1_latent_proj", config.latent, hidden,
+                       config.mlp_bias};
+    moe.latent_up = {prefix + ".fc2_latent_proj", hidden, config.latent,
+                     config.mlp_bias};
+  }
   moe.correction = prefix + ".gate.e_score_correction_bias";
   for (int e = 0; e < routing.num_experts; ++e) {
-    moe.experts.push_back(
-        NemotronMlp(config, config.moe.width, false,
-                    FormattedString("%s.experts.%d", prefix, e)));
+    moe.experts.push_back(NemotronMlp(
+        config, config.latent > 0 ? config.latent : hidden, config.moe.width,
+        false, FormattedString("%s.experts.%d", prefix, e)));
   }
-  moe.shared = NemotronMlp(config, config.shared_width, config.mlp_bias,
+  moe.shared = NemotronMlp(config, hidden, config.shared_width, config.mlp_bias,
                            prefix + ".shared_experts");
   return moe;
 }
@@ -220,8 +225,9 @@ absl::StatusOr<DecoderSpec> NemotronHSpec(const Json& json) {
         part = NemotronExperts(config, prefix);
         break;
       default:
-        part = NemotronMlp(config, config.decoder.intermediate_size,
-                           config.mlp_bias, prefix);
+        part = NemotronMlp(config, config.decoder.hidden_size,
+                           config.decoder.intermediate_size, config.mlp_bias,
+                           prefix);
     }
     spec.layers.emplace_back().blocks.push_back(
         {.pre_norm = NormSpec{NormKind::kRms, layer + "norm", epsilon},

@@ -232,11 +232,16 @@ AttentionBlock::Scratch AttentionBlock::Place(Arena& arena,
   if (side_by_side_) {
     const int64_t width = q_width_ + 2 * kv_width_;
     if (gate_.splits()) {
-      scratch.q_and_gate =
-          arena.TakeMatrix(tokens, width + q_width_, activation_);
-      scratch.ordered = arena.TakeMatrix(tokens, width + q_width_, activation_);
+      const int64_t all = width + gate_.width();
+      scratch.q_and_gate = arena.TakeMatrix(tokens, all, activation_);
+      // Rows stay where vectors can begin.
+      constexpr int64_t kVector = 16;
+      scratch.ordered = ColumnSlice(
+          arena.TakeMatrix(tokens, (all + kVector - 1) / kVector * kVector,
+                           activation_),
+          0, all);
       scratch.fused = ColumnSlice(scratch.ordered, 0, width);
-      scratch.gate = ColumnSlice(scratch.ordered, width, q_width_);
+      scratch.gate = ColumnSlice(scratch.ordered, width, gate_.width());
     } else {
       if (values_.present()) {
         scratch.narrow = arena.TakeMatrix(
@@ -259,8 +264,10 @@ AttentionBlock::Scratch AttentionBlock::Place(Arena& arena,
     }
   }
   if (gate_.splits() && !side_by_side_) {
-    scratch.q_and_gate = arena.TakeMatrix(tokens, 2 * q_width_, activation_);
-    scratch.gate = arena.TakeMatrix(tokens, q_width_, activation_);
+    if (!gate_.is_apart()) {
+      scratch.q_and_gate = arena.TakeMatrix(tokens, 2 * q_width_, activation_);
+    }
+    scratch.gate = arena.TakeMatrix(tokens, gate_.width(), activation_);
   }
   scratch.context = scratch.mixed =
       arena.TakeMatrix(tokens, q_width_, activation_);

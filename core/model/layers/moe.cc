@@ -21,13 +21,18 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Moe::Create(const MoeSpec& spec,
                                                       int64_t hidden_size,
                                                       ModelBuild& build) {
   auto moe = std::make_unique<Moe>();
+  moe->hidden_ = hidden_size;
   INLAY_RETURN_IF_ERROR(moe->CreateRouter(spec, hidden_size, build));
+  if (spec.latent_down.has_value()) {
+    INLAY_ASSIGN_OR_RETURN(moe->latents_, ExpertLatents::Create(spec, build));
+  }
   INLAY_RETURN_IF_ERROR(moe->CreateExperts(spec, build));
   INLAY_RETURN_IF_ERROR(moe->CreateShared(spec, build));
   MoeCombineDesc combine;
-  combine.width = hidden_size;
+  const bool is_latent = moe->latents_.present();
+  combine.width = is_latent ? moe->latents_.width() : hidden_size;
   combine.top_k = spec.routing.top_k;
-  combine.shared = spec.shared.has_value();
+  combine.shared = spec.shared.has_value() && !is_latent;
   combine.gated = spec.shared_gate.has_value();
   INLAY_ASSIGN_OR_RETURN(
       moe->combine_,
@@ -71,6 +76,15 @@ absl::Status Moe::CreateRouter(const MoeSpec& spec, int64_t hidden_size,
         scale_logits_,
         build.kernels.Choose("elementwise", ElementwiseTable(), desc));
   }
+  router_softcap_ = spec.router_softcap;
+  if (router_softcap_ != 0.0f) {
+    ElementwiseDesc desc;
+    desc.function = Elementwise::kSoftcap;
+    desc.width = num_experts;
+    INLAY_ASSIGN_OR_RETURN(
+        cap_logits_,
+        build.kernels.Choose("elementwise", ElementwiseTable(), desc));
+  }
   if (!spec.correction.empty()) {
     INLAY_ASSIGN_OR_RETURN(
         correction_,
@@ -97,7 +111,7 @@ absl::Status Moe::CreateRouter(const MoeSpec& spec, int64_t hidden_size,
 void Moe::ChooseRouter(int64_t hidden_size, const ModelBuild& build) {
   const bool corrects_logits =
       correction_ != nullptr && routing_.desc.score == RoutingScore::kSoftmax;
-  const bool plain = !router_norm_.present() && router_scale_ == 1.0f &&
+  const bool plain = !router_norm_.present() && scores_plain_logits() &&
                      !router_.is_packed() && !corrects_logits;
   if (!plain || build.batch_invariant || !MayChain(build)) return;
   MoeRouterDesc desc;
@@ -215,10 +229,9 @@ Moe::Scratch Moe::Place(Arena& arena, int64_t tokens) const {
   Scratch scratch;
   const int64_t num_experts = routing_.desc.num_experts;
   const int64_t slots = tokens * routing_.desc.top_k;
-  const int64_t hidden = combine_.desc.width;
   if (router_norm_.present()) {
     scratch.routed_by =
-        arena.TakeMatrix(tokens, hidden, activation_.desc.activation);
+        arena.TakeMatrix(tokens, hidden_, activation_.desc.activation);
   }
   scratch.logits = arena.TakeMatrix(tokens, num_experts, DType::kF32);
   scratch.routed.logits = scratch.logits;
@@ -229,7 +242,8 @@ Moe::Scratch Moe::Place(Arena& arena, int64_t tokens) const {
   scratch.routed.weights = TakeArray<float>(arena, slots);
   scratch.routed.offsets = TakeArray<int32_t>(arena, num_experts + 1);
   scratch.routed.slots = TakeArray<int32_t>(arena, slots);
-  scratch.output = arena.TakeMatrix(slots, hidden, DType::kF32);
+  scratch.latents = latents_.Place(arena, tokens);
+  scratch.output = arena.TakeMatrix(slots, combine_.desc.width, DType::kF32);
   scratch.inner = arena.TakeMatrix(
       slots, (activation_.desc.gated ? 2 : 1) * activation_.desc.width,
       activation_.desc.activation);
@@ -246,7 +260,7 @@ Moe::Scratch Moe::Place(Arena& arena, int64_t tokens) const {
         arena.TakeMatrix(alone_rows_, columns, activation_.desc.activation);
   }
   if (shared_ == nullptr) return scratch;
-  scratch.shared = arena.TakeMatrix(tokens, hidden, DType::kF32);
+  scratch.shared = arena.TakeMatrix(tokens, hidden_, DType::kF32);
   if (shared_gated_) {
     scratch.gate = arena.TakeMatrix(tokens, 1, DType::kF32);
   }
@@ -262,7 +276,8 @@ size_t Moe::ScratchBytes(int64_t tokens) const {
 
 size_t Moe::KernelBytes(int64_t tokens, int64_t sequences) const {
   size_t bytes =
-      std::max(router_.KernelBytes(tokens), output_.KernelBytes(tokens));
+      std::max({router_.KernelBytes(tokens), output_.KernelBytes(tokens),
+                latents_.KernelBytes(tokens)});
   for (const ExpertLinear& input : input_) {
     bytes = std::max(bytes, input.KernelBytes(tokens));
   }
@@ -299,6 +314,12 @@ absl::Status Moe::Route(const Step& step, const BlockInput& x,
     scale.y = scratch.logits;
     scale.value = router_scale_;
     INLAY_RETURN_IF_ERROR(scale_logits_.Run(scale, step.stream));
+  }
+  if (router_softcap_ != 0.0f) {
+    ElementwiseParams cap;
+    cap.y = scratch.logits;
+    cap.value = router_softcap_;
+    INLAY_RETURN_IF_ERROR(cap_logits_.Run(cap, step.stream));
   }
   RoutingParams routed = scratch.routed;
   routed.ids = step.device.ids;
@@ -372,11 +393,11 @@ absl::Status Moe::RunShared(const Step& step, const TensorView& x,
 
 bool Moe::Describe(LinearChainDesc* desc) const {
   const bool routes_plainly =
-      !router_norm_.present() && router_scale_ == 1.0f && table_ == nullptr &&
+      !router_norm_.present() && scores_plain_logits() && table_ == nullptr &&
       !router_.is_packed() &&
       (correction_ == nullptr || routing_.desc.score == RoutingScore::kSigmoid);
-  if (!routes_plainly || cache_.present() || input_weights_ >= 0 ||
-      !activation_.desc.gated || input_.size() != 1 ||
+  if (!routes_plainly || cache_.present() || latents_.present() ||
+      input_weights_ >= 0 || !activation_.desc.gated || input_.size() != 1 ||
       !input_.front().may_chain() || !output_.may_chain()) {
     return false;
   }
@@ -445,6 +466,28 @@ void Moe::Fill(const Step& step, int64_t tokens, const Norm& norm,
   output.bias = output_.bias();
 }
 
+absl::Status Moe::ForwardLatents(const Step& step, const TensorView& x,
+                                 const TensorView& residual,
+                                 const TensorView& y,
+                                 const Scratch& scratch) const {
+  INLAY_RETURN_IF_ERROR(latents_.Down(step, x, scratch.latents));
+  // Last of all that reads x, which y may be.
+  if (shared_ != nullptr) {
+    Step inner = step;
+    inner.scratch = scratch.rest;
+    INLAY_RETURN_IF_ERROR(
+        shared_->Forward(inner, {Norm::None(), x, x}, residual, y));
+  }
+  INLAY_RETURN_IF_ERROR(RunExperts(step, scratch.latents.narrow, scratch));
+  MoeCombineParams combine;
+  combine.x = scratch.output;
+  combine.weights = OutputWeights(step, scratch);
+  combine.y = scratch.latents.sum;
+  INLAY_RETURN_IF_ERROR(combine_.Run(combine, step.stream));
+  return latents_.Up(step, scratch.latents, shared_ == nullptr ? residual : y,
+                     y);
+}
+
 absl::Status Moe::Forward(const Step& step, const BlockInput& x,
                           const TensorView& residual,
                           const TensorView& y) const {
@@ -458,6 +501,9 @@ absl::Status Moe::Forward(const Step& step, const BlockInput& x,
   Arena arena(step.scratch);
   const Scratch scratch = Place(arena, x.hidden.rows());
   INLAY_RETURN_IF_ERROR(Route(step, x, scratch));
+  if (latents_.present()) {
+    return ForwardLatents(step, x.normalised, residual, y, scratch);
+  }
   if (shared_ != nullptr) {
     INLAY_RETURN_IF_ERROR(RunShared(step, x.normalised, scratch));
   }

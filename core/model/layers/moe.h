@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "core/model/layers/chained_mlp.h"
 #include "core/model/layers/expert_cache.h"
+#include "core/model/layers/expert_latents.h"
 #include "core/model/layers/expert_linear.h"
 #include "core/model/layers/linear.h"
 #include "core/model/layers/norm.h"
@@ -62,9 +63,10 @@ class Moe : public Sublayer, public ChainedMlp {
     float* inner_scales = nullptr;  // where inner becomes codes
     TensorView output;              // [slots, hidden] f32
     TensorView chained;             // what a chain's experts hand on
-    TensorView shared;              // [tokens, hidden] f32
-    TensorView gate;                // [tokens, 1] f32
-    std::byte* rest = nullptr;      // for the shared expert
+    ExpertLatents::Scratch latents;
+    TensorView shared;          // [tokens, hidden] f32
+    TensorView gate;            // [tokens, 1] f32
+    std::byte* rest = nullptr;  // for the shared expert
   };
 
   absl::Status CreateRouter(const MoeSpec& spec, int64_t hidden_size,
@@ -76,6 +78,10 @@ class Moe : public Sublayer, public ChainedMlp {
   absl::Status PlaceExperts(ExpertPlace place, ModelBuild& build);
   absl::Status CreateShared(const MoeSpec& spec, ModelBuild& build);
   Scratch Place(Arena& arena, int64_t tokens) const;
+  // Whether the router's logits are scored as they are.
+  bool scores_plain_logits() const {
+    return router_scale_ == 1.0f && router_softcap_ == 0.0f;
+  }
   // Fills x.normalised and what is routed.
   absl::Status Route(const Step& step, const BlockInput& x,
                      const Scratch& scratch) const;
@@ -88,11 +94,17 @@ class Moe : public Sublayer, public ChainedMlp {
   const float* OutputWeights(const Step& step, const Scratch& scratch) const;
   absl::Status RunShared(const Step& step, const TensorView& x,
                          const Scratch& scratch) const;
+  // The rest of Forward where experts read latents.
+  absl::Status ForwardLatents(const Step& step, const TensorView& x,
+                              const TensorView& residual, const TensorView& y,
+                              const Scratch& scratch) const;
 
   Norm router_norm_;
   Linear router_;
   float router_scale_ = 1.0f;
+  float router_softcap_ = 0.0f;
   Op<ElementwiseDesc, ElementwiseParams> scale_logits_;
+  Op<ElementwiseDesc, ElementwiseParams> cap_logits_;
   const float* correction_ = nullptr;
   const float* expert_scales_ = nullptr;
   const int32_t* table_ = nullptr;  // where routing is hashed
@@ -107,6 +119,8 @@ class Moe : public Sublayer, public ChainedMlp {
   Op<RoundingDesc, RoundingParams> rounded_;  // activation_, as codes
   ExpertLinear output_;
   ExpertCache cache_;
+  int64_t hidden_ = 0;
+  ExpertLatents latents_;
   std::unique_ptr<Sublayer> shared_;            // may be null
   const ChainedMlp* shared_chained_ = nullptr;  // itself, if without biases
   bool shared_gated_ = false;

@@ -9,25 +9,30 @@ absl::StatusOr<OutputGate> OutputGate::Create(const AttentionSpec& spec,
   OutputGate gate;
   const int64_t width = int64_t{spec.num_heads} * spec.head_dim;
   if (spec.gated) {
+    INLAY_DCHECK(!spec.head_gates || spec.gate_apart);
     gate.is_apart_ = spec.gate_apart;
+    gate.width_ = spec.head_gates ? spec.num_heads : width;
     const int32_t runs = spec.gate_apart ? 1 : spec.num_heads;
-    const auto run = static_cast<int32_t>(width) / runs;
+    const auto q = static_cast<int32_t>(width) / runs;
+    const auto of_gates = static_cast<int32_t>(gate.width_) / runs;
     for (int32_t i = 0; i < runs; ++i) {
-      gate.q_runs_.push_back({2 * i * run, run});
-      gate.gate_runs_.push_back({(2 * i + 1) * run, run});
+      gate.q_runs_.push_back({i * (q + of_gates), q});
+      gate.gate_runs_.push_back({i * (q + of_gates) + q, of_gates});
     }
     gate.order_ = gate.q_runs_;
-    gate.order_.push_back({2 * spec.num_heads * spec.head_dim,
-                           2 * spec.num_kv_heads * spec.head_dim});
+    gate.order_.push_back(
+        {runs * (q + of_gates), 2 * spec.num_kv_heads * spec.head_dim});
     gate.order_.insert(gate.order_.end(), gate.gate_runs_.begin(),
                        gate.gate_runs_.end());
     INLAY_ASSIGN_OR_RETURN(gate.columns_,
                            build.kernels.Choose("columns", ColumnsTable(),
                                                 ColumnsDesc{build.activation}));
     GatedNormDesc desc;
-    desc.width = width;
+    desc.width = spec.head_gates ? spec.head_dim : width;
+    desc.groups = spec.head_gates ? spec.num_heads : 1;
+    desc.group_gates = spec.head_gates;
     desc.normalise = false;
-    desc.gate = GateFunction::kSigmoid;
+    desc.gate = spec.gate;
     desc.activation = build.activation;
     INLAY_ASSIGN_OR_RETURN(
         gate.gate_, build.kernels.Choose("gated_norm", GatedNormTable(), desc));

@@ -1,6 +1,6 @@
 // OutputGate: what some attention has between its heads' outputs and the
 // output projection: a gate a channel that the query projection gives besides,
-// or a layer of its own (arXiv:2505.06708), a factor.
+// or a layer of its own (arXiv:2505.06708), which may be of heads, a factor.
 #ifndef INLAY_CORE_MODEL_LAYERS_OUTPUT_GATE_H_
 #define INLAY_CORE_MODEL_LAYERS_OUTPUT_GATE_H_
 
@@ -21,6 +21,7 @@ class OutputGate {
 
   // Whether there are gates.
   bool splits() const { return gate_.row != nullptr; }
+  int64_t width() const { return width_; }  // of a token's gates
   // Whether a layer of their own gives them, and not the query projection.
   bool is_apart() const { return is_apart_; }
   // Takes queries and gates, side by side in each head, apart.
@@ -34,6 +35,7 @@ class OutputGate {
 
  private:
   bool is_apart_ = false;
+  int64_t width_ = 0;
   std::vector<ColumnRun> q_runs_;
   std::vector<ColumnRun> gate_runs_;
   std::vector<ColumnRun> order_;

@@ -85,7 +85,8 @@ void AddAttention(const std::vector<const AttentionSpec*>& layers,
   add("keys and values of others", [](Spec a) { return a->kv_source >= 0; });
   add("narrower values",
       [](Spec a) { return a->value_dim > 0 && a->value_dim < a->head_dim; });
-  add("gated", [](Spec a) { return a->gated; });
+  add("gated", [](Spec a) { return a->gated && !a->head_gates; });
+  add("gated by heads", [](Spec a) { return a->head_gates; });
   add("both ways", [](Spec a) { return !a->causal; });
 }
 
@@ -173,6 +174,7 @@ void AddExperts(const MoeSpec& moe, Features* features) {
   features->Add("scaled experts", moe.routing.scales_experts);
   features->Add("shared expert", moe.shared.has_value());
   features->Add("weighted inputs", moe.input_weights >= 0);
+  features->Add("over latents", moe.latent_down.has_value());
 }
 
 void AddFeedForward(const DecoderSpec& spec, Features* features) {

@@ -116,6 +116,31 @@ constexpr RefusedKey kRefused[] = {
     {"mimo_v2_flash", "hybrid_layer_pattern",
      R"({"hybrid_layer_pattern": [0, 2]})", kBad},
     {"mimo_v2_flash", "moe_layer_freq", R"({"moe_layer_freq": 1})", kBad},
+    {"laguna", "gating", R"({"gating": false})"},
+    {"laguna", "gating_types",
+     R"({"gating_types": ["per_head", "per_element"]})"},
+    {"laguna", "num_attention_heads_per_layer",
+     R"({"num_attention_heads_per_layer": [2]})", kBad},
+    {"laguna", "num_attention_heads_per_layer",
+     R"({"num_attention_heads_per_layer": [2, 1e9]})", kBad},
+    {"laguna", "multiple", R"({"num_key_value_heads": 2,
+        "num_attention_heads_per_layer": [2, 3]})",
+     kBad},
+    {"laguna", "moe_apply_router_weight_on_input",
+     R"({"moe_apply_router_weight_on_input": true})"},
+    {"laguna", "norm_topk_prob", R"({"norm_topk_prob": false})"},
+    {"laguna", "moe_router_logit_softcapping",
+     R"({"moe_router_logit_softcapping": -1.0})", kBad},
+    {"laguna", "mlp_only_layers",
+     R"({"mlp_layer_types": null, "mlp_only_layers": [1]})"},
+    {"laguna", "decoder_sparse_step",
+     R"({"mlp_layer_types": null, "decoder_sparse_step": 2})"},
+    {"laguna", "swa_attention_sink_enabled",
+     R"({"swa_attention_sink_enabled": true})"},
+    {"laguna", "rope_parameters",
+     R"({"rope_parameters": {"rope_type": "default"}})"},
+    {"laguna", "sliding_attention",
+     R"({"rope_parameters": {"full_attention": {}}})"},
     {"olmo_hybrid", "hidden_act", R"({"hidden_act": "relu"})"},
     {"olmo_hybrid", "linear_num_key_heads", R"({"linear_num_key_heads": 3})",
      kBad},
@@ -352,6 +377,38 @@ TEST(FamilyKeysTest, MimosLayers) {
       std::get<AttentionSpec>(absent.layers[1].blocks[0].part);
   EXPECT_EQ(attention.context_scale, 0.707f);
   EXPECT_EQ(attention.window, 31);
+}
+
+// Heads and gates of each layer; what is absent is as transformers has it.
+TEST(FamilyKeysTest, LagunasLayers) {
+  const DecoderSpec spec = Described("laguna", R"({
+      "num_hidden_layers": 3, "num_attention_heads_per_layer": [2, 3, 1],
+      "gating": "per-element", "layer_types": null, "mlp_layer_types": null,
+      "mlp_only_layers": [0], "rope_parameters": null,
+      "moe_router_logit_softcapping": 3.0})");
+  for (size_t i = 0; i < 3; ++i) {
+    SCOPED_TRACE(i);
+    const int heads[] = {2, 3, 1};
+    const auto& attention =
+        std::get<AttentionSpec>(spec.layers[i].blocks[0].part);
+    EXPECT_EQ(attention.num_heads, heads[i]);
+    EXPECT_EQ(attention.qkv[1].n, heads[i] * 16);
+    EXPECT_FALSE(attention.head_gates);
+    EXPECT_EQ(attention.window, 0);
+    const auto* moe = std::get_if<MoeSpec>(&spec.layers[i].blocks[1].part);
+    ASSERT_EQ(moe != nullptr, i > 0);
+    if (moe == nullptr) continue;
+    EXPECT_EQ(moe->router_softcap, 3.0f);
+  }
+  EXPECT_EQ(spec.ropes[0].rotary_dim, 8);
+  EXPECT_EQ(spec.ropes[0].theta, 5e5);
+  EXPECT_EQ(spec.ropes[1].rotary_dim, 16);
+  EXPECT_EQ(spec.ropes[1].theta, 1e4);
+  const DecoderSpec golden = Described("laguna", "{}", "gating");
+  const auto& attention =
+      std::get<AttentionSpec>(golden.layers[1].blocks[0].part);
+  EXPECT_TRUE(attention.head_gates);
+  EXPECT_EQ(attention.qkv[1].n, 4);
 }
 
 // The golden model has the published factors, which are the defaults.

@@ -34,6 +34,7 @@ inline constexpr const char* kWidths[] = {"hidden_size",
                                           "shared_intermediate_size",
                                           "shared_expert_intermediate_size",
                                           "moe_shared_expert_intermediate_size",
+                                          "moe_latent_size",
                                           "kv_lora_rank",
                                           "q_lora_rank",
                                           "o_lora_rank"};
@@ -95,6 +96,11 @@ inline Json Wider(Json config) {
                                 : config.contains("d_model") ? "d_model"
                                                              : "hidden_size"];
   for (const char* key : kHeads) multiply(config, key, kWidth / hidden);
+  if (config.contains("num_attention_heads_per_layer")) {
+    for (Json& heads : config["num_attention_heads_per_layer"]) {
+      heads = heads.get<int64_t>() * (kWidth / hidden);
+    }
+  }
   if (config.contains("linear_attn_config")) {
     multiply(config["linear_attn_config"], "num_heads", kWidth / hidden);
   }

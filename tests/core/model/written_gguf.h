@@ -15,6 +15,7 @@
 
 #include "core/formats/gguf_gpt.h"
 #include "tests/core/model/gguf_golden.h"
+#include "tests/core/model/laguna_gguf.h"
 #include "tests/support/gguf_from_published.h"
 
 namespace inlay {
@@ -52,22 +53,25 @@ class WrittenGguf : public GgufGoldenModel {
                       number(config.contains("model_max_length")
                                  ? "model_max_length"
                                  : "max_position_embeddings")),
-        writer.SetU32(key("attention.head_count"),
-                      number("num_attention_heads")),
     };
+    // Laguna's has one a layer.
+    if (name != "laguna") {
+      all.push_back(writer.SetU32(key("attention.head_count"),
+                                  number("num_attention_heads")));
+    }
     // Models of nothing but experts have no such width.
     if (predictors > 0) {
       all.push_back(writer.SetU32(key("nextn_predict_layers"), predictors));
     }
     if (name == "nemotron_h_moe") {
-      const uint32_t widths[] = {0, number("moe_intermediate_size"), 0,
-                                 number(width)};
-      all.push_back(writer.Set(
-          key("feed_forward_length"),
-          {GgufType::kU32,
-           true,
-           std::size(widths),
-           {reinterpret_cast<const std::byte*>(widths), sizeof(widths)}}));
+      std::vector<int32_t> widths;
+      const std::string kinds = config["hybrid_override_pattern"];
+      for (const char kind : kinds) {
+        widths.push_back(kind == 'E'   ? config["moe_intermediate_size"]
+                         : kind == '-' ? config[width]
+                                       : Json(0));
+      }
+      all.push_back(writer.SetI32s(key("feed_forward_length"), widths));
     } else if (name == "gemma3n") {
       SetGemma3n(config, &writer, &all);
     } else if (config.contains(width) && !config[width].is_null()) {
@@ -89,6 +93,7 @@ class WrittenGguf : public GgufGoldenModel {
     }
     SetOptional(config, name, &writer, &all);
     if (name == "mimo2") SetMimo(config, &writer, &all);
+    if (name == "laguna") SetLagunaKeys(config, &writer, &all);
     if (name == "apertus") SetXielu(*published.weights, &writer, &all);
     SetExperts(config, name, &writer, &all);
     const LatentShape latent = SetLatent(config, name, is_old, &writer, &all);
@@ -308,13 +313,7 @@ class WrittenGguf : public GgufGoldenModel {
       config["rms_norm_eps"] = config["layernorm_epsilon"];
       config["kv_heads"] = config["num_key_value_heads"];
     }
-    if (arch == "mellum") {
-      const Json ropes = config["rope_parameters"];
-      config.erase("rope_parameters");
-      config["rope_scaling"] = ropes["full_attention"];
-      config["rope_theta"] = ropes["full_attention"]["rope_theta"];
-      config["rope_local_base_freq"] = ropes["sliding_attention"]["rope_theta"];
-    }
+    if (arch == "mellum" || arch == "laguna") SpreadRopes(&config);
     return config;
   }
 
@@ -423,6 +422,9 @@ class WrittenGguf : public GgufGoldenModel {
       for (size_t i = 0; i < heads.size(); ++i) {
         if (kinds[i] != '*') continue;
         heads[i] = config["num_key_value_heads"].get<uint32_t>();
+      }
+      if (config.contains("moe_latent_size")) {
+        set("moe_latent_size", config["moe_latent_size"]);
       }
       set("ssm.conv_kernel", config["conv_kernel"]);
       set("ssm.state_size", config["ssm_state_size"]);

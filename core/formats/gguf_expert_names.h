@@ -1,0 +1,40 @@
+// The tables of gguf_arch.cc for mixtures that came late: what GGUF files call
+// their tensors. Source: llama.cpp's converter (tensor_mapping.py,
+// conversion/*.py).
+#ifndef INLAY_CORE_FORMATS_GGUF_EXPERT_NAMES_H_
+#define INLAY_CORE_FORMATS_GGUF_EXPERT_NAMES_H_
+
+#include "core/formats/gguf_arch.h"
+
+namespace inlay::gguf_names {
+
+inline constexpr GgufName kLaguna[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
+    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},
+    {"blk.#.attn_gate", "model.layers.#.self_attn.g_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.mlp.gate"},
+    {"blk.#.exp_probs_b.bias",
+     "model.layers.#.mlp.experts.e_score_correction_bias", GgufLayout::kWhole},
+    {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.gate_proj"},
+    {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.up_proj"},
+    {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.down_proj"},
+    {"blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_expert.gate_proj"},
+    {"blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_expert.up_proj"},
+    {"blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_expert.down_proj"},
+};
+
+}  // namespace inlay::gguf_names
+
+#endif  // INLAY_CORE_FORMATS_GGUF_EXPERT_NAMES_H_
