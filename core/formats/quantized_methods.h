@@ -34,6 +34,7 @@ FindQuantizedLayers FindGptqLayers;
 FindQuantizedLayers FindAwqLayers;
 FindQuantizedLayers FindCompressedTensorsLayers;
 FindQuantizedLayers FindFp8Layers;
+FindQuantizedLayers FindBitnetLayers;
 FindQuantizedLayers FindBitsAndBytesLayers;
 FindQuantizedLayers FindModelOptLayers;
 

@@ -27,6 +27,7 @@ absl::StatusOr<QuantizedLayers> FindMxfp4Layers(
 
 constexpr Method kMethods[] = {
     {"awq", FindAwqLayers},
+    {"bitnet", FindBitnetLayers},
     {"bitsandbytes", FindBitsAndBytesLayers},
     {"compressed-tensors", FindCompressedTensorsLayers},
     {"fp8", FindFp8Layers},
@@ -153,10 +154,11 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> OpenQuantized(
     INLAY_RETURN_IF_ERROR(source->CheckNamesDiffer());
     return source;
   }
-  return UnsupportedSetting("quant_method", name,
-                            "awq, bitsandbytes, compressed-tensors, fp8, gptq, "
-                            "modelopt, mxfp4",
-                            place);
+  return UnsupportedSetting(
+      "quant_method", name,
+      "awq, bitnet, bitsandbytes, compressed-tensors, fp8, "
+      "gptq, modelopt, mxfp4",
+      place);
 }
 
 }  // namespace inlay

@@ -14,7 +14,7 @@
 namespace inlay {
 
 // `quantization_config`: that object of config.json, or the same from `place`.
-// `stored`: the tensors of the files. Methods: gptq, awq, bitsandbytes,
+// `stored`: the tensors of the files. Methods: gptq, awq, bitnet, bitsandbytes,
 // compressed-tensors, fp8, modelopt; mxfp4, whose experts expert_source.h has
 // presented before.
 //

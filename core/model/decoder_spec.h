@@ -111,6 +111,7 @@ struct AttentionSpec {
   GateFunction gate = GateFunction::kSigmoid;
   bool head_gates = false;     // of gate_apart: one for all of a head
   float context_scale = 1.0f;  // of what attention gives
+  NormSpec output_norm;        // of all of it, before the output
   // Tensor [num_heads] of logits that take part in the softmax and stand for no
   // key (gpt-oss); "": none.
   std::string sinks;
@@ -243,6 +244,7 @@ struct MlpSpec {
   std::optional<float> gate_cut;
   float gate_scale = 1.0f;   // of the gate before the activation
   float inner_scale = 1.0f;  // of what comes after it
+  NormSpec inner_norm;       // of that, before the output
   // Gate and up, or one layer that gives both side by side (gate first), or the
   // only one of an MLP without gate.
   std::vector<LinearSpec> input;

@@ -13,6 +13,10 @@ void AddReaders(const std::vector<LinearSpec>& layers, LinearInput* input) {
 LinearInput ReadAfterAttention(const AttentionSpec& attention) {
   LinearInput input;
   input.readers = {&attention.output};
+  if (attention.output_norm.kind != NormKind::kNone) {
+    input.norm = &attention.output_norm;
+    return input;
+  }
   // A norm takes out what values are divided by, and where they are cut off
   // they are not linear; another layer's values are read by its own output too.
   if (attention.v_norm.kind != NormKind::kNone || attention.clip > 0.0f ||
@@ -31,6 +35,10 @@ LinearInput ReadAfterAttention(const AttentionSpec& attention) {
 LinearInput ReadAfterActivation(const MlpSpec& mlp) {
   LinearInput input;
   input.readers = {&mlp.output};
+  if (mlp.inner_norm.kind != NormKind::kNone) {
+    input.norm = &mlp.inner_norm;
+    return input;
+  }
   // The activation is not linear; the factor beside it is, unless it is cut
   // off.
   if (!mlp.gated || HasLimit(mlp.activation)) return input;

@@ -129,6 +129,8 @@ FAMILIES = {
     "hyperclovax": {"old_ropes": {}, "cases": [
         {"embedding_multiplier": 3.0, "logits_scaling": 2.5, "residual_multiplier": 0.3, "attention_multiplier": 0.4}, {"use_post_norm": False},
         {"attention_bias": True}, {"mlp_bias": True}, {"head_dim": 16}, {"tie_word_embeddings": True}, *HEADS, *ROPES]},
+    "bitnet": {"old_ropes": {}, "cases": [
+        {"attention_bias": True}, {"hidden_act": "silu"}, {"hidden_act": "gelu"}, {"tie_word_embeddings": True}, {"rms_norm_eps": 0.1}, *HEADS, *ROPES]},
     "nanochat": {"old_ropes": {}, "cases": [
         {"attention_bias": True}, {"final_logit_softcapping": None}, {"final_logit_softcapping": 2.0}, {"hidden_act": "gelu"}, {"tie_word_embeddings": True},
         {"rms_norm_eps": 0.1}, *HEADS, *ROPES]},

@@ -55,6 +55,10 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
                          norm_of(spec.k_norm, block->kv_width_));
   INLAY_ASSIGN_OR_RETURN(block->v_norm_,
                          norm_of(spec.v_norm, block->kv_width_));
+  INLAY_ASSIGN_OR_RETURN(
+      block->output_norm_,
+      Norm::Create(spec.output_norm, spec.output.k, build.activation,
+                   build.activation, build));
   if (!spec.sinks.empty()) {
     INLAY_ASSIGN_OR_RETURN(
         block->sinks_,
@@ -465,8 +469,12 @@ absl::Status AttentionBlock::GiveBack(const Step& step,
                                       const Scratch& scratch) const {
   INLAY_RETURN_IF_ERROR(
       gate_.Apply(scratch.context, scratch.gate, step.stream));
-  if (!values_.present()) return absl::OkStatus();
-  return values_.Narrow(scratch.context, scratch.mixed, step.stream);
+  if (values_.present()) {
+    INLAY_RETURN_IF_ERROR(
+        values_.Narrow(scratch.context, scratch.mixed, step.stream));
+  }
+  if (!output_norm_.present()) return absl::OkStatus();
+  return output_norm_.Forward(scratch.mixed, scratch.mixed, step.stream);
 }
 
 absl::Status AttentionBlock::Mix(const Step& step, int64_t tokens) const {

@@ -157,6 +157,7 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   Norm q_norm_;
   Norm k_norm_;
   Norm v_norm_;
+  Norm output_norm_;
   bool norms_after_rope_ = false;
   float limit_ = 0.0f;  // AttentionSpec::clip
   Op<ElementwiseDesc, ElementwiseParams> clip_qkv_;

@@ -58,7 +58,11 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Mlp::Create(const MlpSpec& spec,
         mlp->scale_,
         build.kernels.Choose("elementwise", ElementwiseTable(), scale));
   }
-  if (mlp->inner_scale_ == 1.0f) {
+  INLAY_ASSIGN_OR_RETURN(
+      mlp->inner_norm_,
+      Norm::Create(spec.inner_norm, spec.width, build.activation,
+                   build.activation, build));
+  if (mlp->inner_scale_ == 1.0f && !mlp->inner_norm_.present()) {
     mlp->rounded_ = ChooseRoundedActivation(mlp->activation_.desc, build);
   }
   return std::unique_ptr<Sublayer>(std::move(mlp));
@@ -114,7 +118,8 @@ absl::Status Mlp::CutGate(const TensorView& gate, Stream& stream) const {
 // Where it is down(act(gate(x)) * up(x)) over one matrix.
 bool Mlp::Describe(LinearChainDesc* desc) const {
   const bool is_plain = activation_.desc.gated && gate_scale_ == 1.0f &&
-                        inner_scale_ == 1.0f && sparse_gate_.row == nullptr;
+                        inner_scale_ == 1.0f && !inner_norm_.present() &&
+                        sparse_gate_.row == nullptr;
   if (!is_plain || !input_.is_one() || !input_.layer().may_chain() ||
       !output_.may_chain()) {
     return false;
@@ -188,6 +193,9 @@ absl::Status Mlp::Forward(const Step& step, const BlockInput& x,
     INLAY_RETURN_IF_ERROR(Activate(params, step.stream));
   }
   INLAY_RETURN_IF_ERROR(Scale(params.y, inner_scale_, step.stream));
+  if (inner_norm_.present()) {
+    INLAY_RETURN_IF_ERROR(inner_norm_.Forward(params.y, params.y, step.stream));
+  }
   return output_.Forward(params.y, residual, y, step.kernel_workspace,
                          step.stream);
 }

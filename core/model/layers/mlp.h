@@ -55,6 +55,7 @@ class Mlp : public Sublayer, public ChainedMlp {
   Op<ElementwiseDesc, ElementwiseParams> scale_;
   float gate_scale_ = 1.0f;
   float inner_scale_ = 1.0f;
+  Norm inner_norm_;
   Linear output_;
 };
 

@@ -86,7 +86,8 @@ TEST(QuantizedErrors, Methods) {
     ExpectError(status, kUnsupported, method);
     ExpectError(
         status, kUnsupported,
-        "awq, bitsandbytes, compressed-tensors, fp8, gptq, modelopt, mxfp4");
+        "awq, bitnet, bitsandbytes, compressed-tensors, fp8, gptq, modelopt, "
+        "mxfp4");
   }
   // Without experts there is nothing to present.
   EXPECT_TRUE(OpenSpecs({{"quant_method", "mxfp4"}}, {}).ok());

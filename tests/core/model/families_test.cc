@@ -87,6 +87,8 @@ void AddAttention(const std::vector<const AttentionSpec*>& layers,
       [](Spec a) { return a->value_dim > 0 && a->value_dim < a->head_dim; });
   add("gated", [](Spec a) { return a->gated && !a->head_gates; });
   add("gated by heads", [](Spec a) { return a->head_gates; });
+  add("a norm behind",
+      [](Spec a) { return a->output_norm.kind != NormKind::kNone; });
   add("both ways", [](Spec a) { return !a->causal; });
 }
 
@@ -185,6 +187,7 @@ void AddFeedForward(const DecoderSpec& spec, Features* features) {
         dense = true;
         features->Add(mlp->gated ? "gated" : "plain");
         features->Add("xIELU", mlp->xielu.has_value());
+        features->Add("a norm inside", mlp->inner_norm.kind != NormKind::kNone);
         features->Add("few gates on some", mlp->gate_cut.has_value());
       }
       if (const auto* both = std::get_if<MlpMoeSpec>(&block.part)) {

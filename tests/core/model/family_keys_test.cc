@@ -116,6 +116,8 @@ constexpr RefusedKey kRefused[] = {
     {"mimo_v2_flash", "hybrid_layer_pattern",
      R"({"hybrid_layer_pattern": [0, 2]})", kBad},
     {"mimo_v2_flash", "moe_layer_freq", R"({"moe_layer_freq": 1})", kBad},
+    {"bitnet", "mlp_bias", R"({"mlp_bias": true})"},
+    {"bitnet", "hidden_act", R"({"hidden_act": "selu"})"},
     {"laguna", "gating", R"({"gating": false})"},
     {"laguna", "gating_types",
      R"({"gating_types": ["per_head", "per_element"]})"},

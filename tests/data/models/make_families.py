@@ -174,6 +174,7 @@ FAMILIES = {
                                             moe_shared_expert_intermediate_size=16, moe_latent_size=16, routed_scaling_factor=2.5, mamba_num_heads=2,
                                             mamba_head_dim=16, n_groups=1, ssm_state_size=16),
                           None, dict(PLAIN, hybrid_override_pattern='*E', num_hidden_layers=2, layer_types=None, layers_block_type=None)),
+    'bitnet': ('BitNet', dict(DERIVED, vocab_size=128, num_hidden_layers=1, tie_word_embeddings=True), dict(DEFAULT, rope_theta=500000.0), {}),
     'gpt_neo': ('GPTNeo', dict(SMALL, num_heads=2, intermediate_size=64, window_size=32, attention_types=[[['global', 'local'], 1]], max_position_embeddings=176,
                                tie_word_embeddings=True), None, PLAIN),
     'exaone': ('Exaone', dict(DERIVED, vocab_size=128, num_hidden_layers=1),
