@@ -165,6 +165,27 @@ TEST_F(CalibratedTest, EveryArchitectureStaysItself) {
   }
 }
 
+// Scales folded into the norms before the last products of BitNet's parts.
+TEST_F(CalibratedTest, NormsInsideOfPartsTakeScales) {
+  const std::vector<float> wanted = Logits(Golden("bitnet"));
+  double nearest = 0.0;
+  for (const QuantizeMethod method :
+       {QuantizeMethod::kNearest, QuantizeMethod::kSmoothQuant,
+        QuantizeMethod::kAwq}) {
+    SCOPED_TRACE(QuantizeMethodName(method));
+    QuantizeOptions options = Options("i8_g32", method);
+    if (method != QuantizeMethod::kNearest) {
+      options.calibration_sequences = Sequences(6, 40, 128);
+    }
+    const auto report = QuantizePath(Golden("bitnet"), options, Out());
+    ASSERT_TRUE(report.ok()) << report.status();
+    const double error = RelativeError(Logits(Out()), wanted);
+    if (method == QuantizeMethod::kNearest) nearest = error;
+    EXPECT_LT(nearest, 0.05);
+    EXPECT_LT(error, 1.5 * nearest + 0.002);
+  }
+}
+
 TEST_F(CalibratedTest, MethodsLowerTheErrorOfOutputs) {
   constexpr QuantizeMethod kMethods[] = {
       QuantizeMethod::kImportance, QuantizeMethod::kGptq, QuantizeMethod::kAwq};
