@@ -18,14 +18,15 @@ namespace {
 
 using enum GgufLayout;
 
-// Files of Mistral and InternLM 3 say "llama". Of rows with one name files have
-// the first; the keys tell the others (gguf_config.h). Of rows with one
-// architecture the first is what is written: text models of Qwen's multimodal
-// ones are written as what they are.
+// Files of Mistral, InternLM 3 and IQuest-Coder say "llama". Of rows with one
+// name files have the first; the keys tell the others (gguf_config.h). Of rows
+// with one architecture the first is what is written: text models of Qwen's
+// multimodal ones are written as what they are.
 constexpr GgufArch kArchs[] = {
     {"llama", "LlamaForCausalLM", "llama", gguf_names::kLlama},
     {"llama", "MixtralForCausalLM", "mixtral", gguf_names::kLlama},
     {"llama", "InternLM3ForCausalLM", "internlm3", gguf_names::kLlama},
+    {"llama", "IQuestCoderForCausalLM", "iquestcoder", gguf_names::kLlama},
     {"qwen2", "Qwen2ForCausalLM", "qwen2", gguf_names::kQwen},
     {"qwen3", "Qwen3ForCausalLM", "qwen3", gguf_names::kQwen},
     {"qwen2moe", "Qwen2MoeForCausalLM", "qwen2_moe", gguf_names::kQwenMoe},
@@ -74,6 +75,8 @@ constexpr GgufArch kArchs[] = {
     {"glm-dsa", "GlmMoeDsaForCausalLM", "glm_moe_dsa", gguf_names::kDeepseek2},
     {"glm4moe", "Glm4MoeForCausalLM", "glm4_moe", gguf_names::kGlm4Moe},
     {"glm4moe", "SolarOpenForCausalLM", "solar_open", gguf_names::kGlm4Moe},
+    {"bailingmoe2", "SarvamMoEForCausalLM", "sarvam_moe",
+     gguf_names::kBailingMoe2},
     {"minimax-m2", "MiniMaxM2ForCausalLM", "minimax_m2",
      gguf_names::kMiniMaxM2},
     {"llama4", "Llama4ForCausalLM", "llama4_text", gguf_names::kLlama4},
@@ -283,7 +286,8 @@ absl::StatusOr<const GgufArch*> FindGgufArchOf(const Json& config) {
 std::string_view GgufJoinedQkv(std::string_view model_type) {
   if (model_type == "gpt_neox" || model_type == "glm") return "qkv_proj";
   if (model_type == "gpt_bigcode") return "c_attn";
-  const bool is_other = model_type == "bloom" || model_type == "falcon";
+  const bool is_other = model_type == "bloom" || model_type == "falcon" ||
+                        model_type == "sarvam_moe";
   return is_other ? "query_key_value" : std::string_view();
 }
 

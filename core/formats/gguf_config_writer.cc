@@ -344,6 +344,7 @@ class ConfigWriter {
     if (arch_.name == "mellum") return SetGgufMellum(keys_);
     if (arch_.name == "laguna") return SetGgufLaguna(keys_, head_dim_);
     if (arch_.name == "hy_v3") return keys_.Expect("attention_bias", false);
+    if (arch_.name == "bailingmoe2") return CheckSarvam();
     if (arch_.name == "phimoe") {
       INLAY_RETURN_IF_ERROR(keys_.Expect("router_jitter_noise", 0.01));
       return WriteWindow(0);
@@ -388,6 +389,14 @@ class ConfigWriter {
     if (arch_.model_type == "mixtral") return CheckMixtral();
     if (arch_.name != "phi3" && !is_mistral) return absl::OkStatus();
     return WriteWindow(is_mistral ? 4096 : 0);
+  }
+
+  // llama.cpp has neither biases nor heads without norms, and wants a head.
+  absl::Status CheckSarvam() {
+    INLAY_RETURN_IF_ERROR(keys_.Expect("use_qk_norm", true));
+    INLAY_RETURN_IF_ERROR(keys_.Expect("use_qkv_bias", false));
+    INLAY_RETURN_IF_ERROR(keys_.Expect("attention_bias", false));
+    return keys_.Expect("tie_word_embeddings", false);
   }
 
   // A file of "llama" with a window is Mistral's.

@@ -28,6 +28,7 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"deepseek32", "moe_intermediate_size", false},
     {"glm-dsa", "moe_intermediate_size", false},
     {"glm4moe", "moe_intermediate_size", false},
+    {"bailingmoe2", "moe_intermediate_size", false},
     {"minimax-m2", "intermediate_size", true},
     {"llama4", "intermediate_size", false},
     {"gemma4", "moe_intermediate_size", true},
@@ -79,6 +80,18 @@ absl::Status ReadDeepseekExperts(const GgufArchKeys& keys,
       scale.value_or(0.0) == 0.0 ? 1.0 : *scale;
   if (normalised.has_value()) (*config)["norm_topk_prob"] = *normalised;
   return absl::OkStatus();
+}
+
+// Ling 2 and Sarvam 30B: DeepSeek's, by sigmoid alone.
+absl::Status CheckBailingExperts(const GgufArchKeys& keys) {
+  constexpr char kGating[] = "expert_gating_func";
+  constexpr int64_t kSigmoid = 2;
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t gating,
+      keys.Required(kGating, keys.Int(kGating, 0, INT32_MAX)));
+  if (gating == kSigmoid) return absl::OkStatus();
+  return absl::UnimplementedError(FormattedString(
+      "%s is %d, allowed: %d (sigmoid)", keys.Name(kGating), gating, kSigmoid));
 }
 
 absl::Status ReadLfm2Experts(const GgufFiles& files, const GgufArchKeys& keys,
@@ -258,7 +271,9 @@ absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
     return absl::OkStatus();
   }
   const bool is_nemotron = keys.arch() == "nemotron_h_moe";
-  if (keys.arch() == "glm4moe" || keys.arch() == "dots1" ||
+  const bool is_bailing = keys.arch() == "bailingmoe2";
+  if (is_bailing) INLAY_RETURN_IF_ERROR(CheckBailingExperts(keys));
+  if (keys.arch() == "glm4moe" || is_bailing || keys.arch() == "dots1" ||
       keys.arch().starts_with("deepseek") || keys.arch() == "glm-dsa" ||
       keys.arch() == "kimi-linear" || keys.arch() == "exaone-moe" ||
       keys.arch() == "mistral4" || is_nemotron) {

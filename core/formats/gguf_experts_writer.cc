@@ -46,9 +46,9 @@ absl::Status CopyNeededCount(const char* from, std::string_view to,
 }
 
 bool IsDeepseekStyle(const GgufKeyWriter& keys) {
-  return IsOneOf(keys.arch(),
-                 {"deepseek2", "deepseek32", "glm-dsa", "glm4moe", "dots1",
-                  "kimi-linear", "nemotron_h_moe", "exaone-moe", "mistral4"});
+  return IsOneOf(keys.arch(), {"deepseek2", "deepseek32", "glm-dsa", "glm4moe",
+                               "dots1", "kimi-linear", "nemotron_h_moe",
+                               "exaone-moe", "mistral4", "bailingmoe2"});
 }
 
 // Layers without experts come first, and no others are.
@@ -88,11 +88,13 @@ absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
   INLAY_ASSIGN_OR_RETURN(const int64_t num_shared,
                          JsonInt(config, shared, is_v2 ? 2 : 1, 0, 64));
   INLAY_RETURN_IF_ERROR(keys.SetU32("expert_shared_count", num_shared));
-  if (is_exaone) {
+  // llama.cpp multiplies Ling 2's by the count.
+  const bool is_bailing = keys.arch() == "bailingmoe2";
+  if (is_exaone || is_bailing) {
     INLAY_ASSIGN_OR_RETURN(const int64_t width,
                            keys.Size("moe_intermediate_size"));
-    INLAY_RETURN_IF_ERROR(
-        keys.SetU32("expert_shared_feed_forward_length", num_shared * width));
+    INLAY_RETURN_IF_ERROR(keys.SetU32("expert_shared_feed_forward_length",
+                                      is_bailing ? width : num_shared * width));
   }
   // V2's plain choice has groups in its config.json all the same.
   INLAY_ASSIGN_OR_RETURN(const std::string method,
@@ -104,7 +106,9 @@ absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
         std::pair{"topk_group", "expert_group_used_count"}}) {
     INLAY_ASSIGN_OR_RETURN(
         const int64_t count,
-        keys.Size(from, is_nemotron || is_solar || !has_groups ? 1 : 0));
+        keys.Size(from, is_nemotron || is_solar || is_bailing || !has_groups
+                            ? 1
+                            : 0));
     INLAY_RETURN_IF_ERROR(keys.SetU32(to, has_groups ? count : 1));
   }
   const char* normal = keys.Named("norm_topk_prob", "moe_renormalize");

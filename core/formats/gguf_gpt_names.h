@@ -135,6 +135,31 @@ inline constexpr GgufName kChatGlm[] = {
     {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
 };
 
+// Ling 2's; Sarvam 30B has them, too.
+inline constexpr GgufName kBailingMoe2[] = {
+    {"token_embd", "model.word_embeddings"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_qkv", "model.layers.#.attention.query_key_value"},
+    {"blk.#.attn_q_norm", "model.layers.#.attention.query_layernorm"},
+    {"blk.#.attn_k_norm", "model.layers.#.attention.key_layernorm"},
+    {"blk.#.attn_output", "model.layers.#.attention.dense"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.mlp.gate"},
+    {"blk.#.exp_probs_b.bias", "model.layers.#.mlp.gate.expert_bias",
+     GgufLayout::kWhole},
+    {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.gate_proj"},
+    {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.up_proj"},
+    {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.down_proj"},
+    {"blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_experts.gate_proj"},
+    {"blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_experts.up_proj"},
+    {"blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_experts.down_proj"},
+};
+
 inline constexpr GgufName kAfmoe[] = {
     {"token_embd", "model.embed_tokens"},
     {"output_norm", "model.norm"},

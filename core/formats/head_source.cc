@@ -61,6 +61,21 @@ absl::StatusOr<std::optional<Layout>> FalconLayout(const Json& config) {
   return std::optional(layout);
 }
 
+// One group: all queries, all keys, all values.
+absl::StatusOr<std::optional<Layout>> SarvamLayout(const Json& config) {
+  INLAY_ASSIGN_OR_RETURN(const int64_t heads,
+                         ReadHeads(config, "num_attention_heads", 64));
+  INLAY_ASSIGN_OR_RETURN(const int64_t kv_heads,
+                         ReadHeads(config, "num_key_value_heads", 4));
+  if (heads % kv_heads != 0) {
+    return absl::InvalidArgumentError(FormattedString(
+        "config.json: num_attention_heads is %d, allowed: a multiple of "
+        "num_key_value_heads, %d",
+        heads, kv_heads));
+  }
+  return std::optional(Layout{"query_key_value", 1, heads / kv_heads});
+}
+
 absl::StatusOr<std::optional<Layout>> ReadLayout(const Json& config) {
   const Json* type = JsonFind(config, "model_type");
   if (type == nullptr) return std::optional<Layout>();
@@ -77,6 +92,7 @@ absl::StatusOr<std::optional<Layout>> ReadLayout(const Json& config) {
     return std::optional(layout);
   }
   if (*type == "falcon") return FalconLayout(config);
+  if (*type == "sarvam_moe") return SarvamLayout(config);
   if (*type == "gpt_bigcode") {
     layout.fused = "c_attn";
     INLAY_ASSIGN_OR_RETURN(const bool multi_query,

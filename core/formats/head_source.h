@@ -1,6 +1,6 @@
 // Checkpoints that hold q, k and v in one tensor head by head, as a
 // WeightSource with one matrix each. Source: transformers' gpt_neox, bloom,
-// falcon, gpt_bigcode, codegen.
+// falcon, gpt_bigcode, codegen; conversion_mapping.py for sarvam_moe.
 #ifndef INLAY_CORE_FORMATS_HEAD_SOURCE_H_
 #define INLAY_CORE_FORMATS_HEAD_SOURCE_H_
 
@@ -19,6 +19,8 @@ namespace inlay {
 //                    head of keys, k, v) * head_dim]
 //   gpt_bigcode      P.c_attn           as gpt_neox's, without multi_query
 //   codegen          P.qkv_proj         [4 * (q, v, k) * hidden_size / 4]
+//   sarvam_moe       P.query_key_value  [(heads, kv_heads, kv_heads) *
+//                    head_dim]
 // being rows of a weight and a bias, become "P.q_proj", "P.k_proj" and
 // "P.v_proj". All other tensors pass through; where there is no such tensor,
 // `stored` comes back. INVALID_ARGUMENT where rows are not whole parts of all

@@ -129,10 +129,12 @@ def wanted(folder, ids, dtype=torch.float32):
 
 def rename(model_type, folder):
     """What transformers writes otherwise than published files have it."""
-    classes = {"exaone": "ExaoneForCausalLM", "internlm3": "InternLM3ForCausalLM"}
+    classes = {"exaone": "ExaoneForCausalLM", "internlm3": "InternLM3ForCausalLM", "iquestcoder": "IQuestCoderForCausalLM", "sarvam_moe": "SarvamMoEForCausalLM",
+               "sarvam_mla": "SarvamMLAForCausalLM"}
     if model_type in classes:
         path = pathlib.Path(folder) / "config.json"
-        path.write_text(path.read_text().replace("LlamaForCausalLM", classes[model_type]))
+        config = json.loads(path.read_text())
+        path.write_text(json.dumps(dict(config, architectures=[classes[model_type]])))
     if model_type not in ("deepseek_v4", "kimi_linear"):
         return
     path = pathlib.Path(folder) / "model.safetensors"

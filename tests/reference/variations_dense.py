@@ -71,6 +71,12 @@ FAMILIES = {
     "granite": {"old_ropes": {}, "cases": [
         {"embedding_multiplier": 3.0, "logits_scaling": 2.5, "residual_multiplier": 0.3, "attention_multiplier": 0.4}, {"attention_bias": True},
         {"mlp_bias": True}, {"tie_word_embeddings": True}, *HEADS, *ROPES]},
+    "granite_swa": {"base": {"num_hidden_layers": 5, "sliding_window": 8}, "old_ropes": {}, "cases": [
+        {"embedding_multiplier": 3.0, "logits_scaling": 2.5, "residual_multiplier": 0.3, "attention_multiplier": 0.4}, {"attention_bias": True},
+        {"mlp_bias": True}, {"tie_word_embeddings": False}, {"layer_rope_theta": [0, 90.0, 0, 5000.0, 90.0]}, {"layer_types": [*MIXED, *FULL_FIRST[:2]]}, *HEADS, *ROPES]},
+    "iquestcoder": {"base": {"head_dim": 12}, "old_ropes": {}, "cases": [
+        {"head_dim": 20}, {"head_dim": None}, {"num_key_value_heads": None}, {"attention_bias": True}, {"mlp_bias": True}, {"hidden_act": "gelu"}, {"tie_word_embeddings": True},
+        *HEADS, *ROPES]},
     "starcoder2": {"old_ropes": {}, "cases": [
         {"sliding_window": 8}, {"use_bias": False}, {"hidden_act": "gelu"}, {"norm_epsilon": 0.1}, {"tie_word_embeddings": False}, *HEADS, *ROPES]},
     "glm4": {"base": {"head_dim": 16}, "old_ropes": {"partial_rotary_factor": 0.5}, "cases": [

@@ -82,11 +82,33 @@ FAMILIES = {
                  ({}, {"rope_parameters": {"full_attention": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 5000.0, "partial_rotary_factor": 0.5}, "sliding_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 300.0, "partial_rotary_factor": 0.5}}}),
                  ({}, {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5000.0}, "sliding_attention": {"rope_type": "default", "rope_theta": 300.0}}}),
                  ({}, {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 1.0}, "sliding_attention": {"rope_type": "default", "rope_theta": 300.0, "partial_rotary_factor": 0.5}}})]},
+    "sarvam_moe": {"base": {**EXPERTS, "n_routed_experts": 6, "moe_intermediate_size": 20, "n_shared_experts": 1, "n_group": 2, "topk_group": 1}, "cases": [
+        *HEADS, {"attention_bias": True}, {"n_shared_experts": 2}, {"first_k_dense_replace": 2}, {"use_qk_norm": False},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}},
+    ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"routed_scaling_factor": 1.0}), ({}, {"n_group": 3, "topk_group": 2}),
+                 ({}, {"n_routed_experts": "(removed)", "num_experts": 6, "n_shared_experts": "(removed)", "num_shared_experts": 1, "attention_bias": "(removed)", "use_qkv_bias": False}),
+                 *ROPE_EDITS]},
+    "sarvam_mla": {"base": {**LATENT_EXPERTS, "q_lora_rank": None, "n_shared_experts": 1}, "cases": [
+        {"tie_word_embeddings": True}, {"attention_bias": True}, {"q_lora_rank": 20}, {"n_shared_experts": 2}, {"n_group": 2, "topk_group": 1}, {"rope_interleave": False},
+        {"first_k_dense_replace": 2},
+    ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"routed_scaling_factor": 1.0}), ({}, {"head_dim": 24}),
+                 ({}, {"n_routed_experts": "(removed)", "num_experts": 8, "n_shared_experts": "(removed)", "num_shared_experts": 1}), ({}, {"q_lora_rank": "(removed)"}),
+                 ({}, {"rope_parameters": "(removed)", "rope_theta": 300.0, "rope_scaling": {"type": "deepseek_yarn", "factor": 4.0, "original_max_position_embeddings": 16, "mscale": 1.0, "mscale_all_dim": 0.7}}),
+                 *ROPE_EDITS]},
+    "axk1": {"base": {**LATENT_EXPERTS, "n_shared_experts": 1, "n_group": 2, "topk_group": 1}, "cases": [
+        {"tie_word_embeddings": True}, {"attention_bias": True}, {"n_shared_experts": 2}, {"v_head_dim": 16}, {"rope_interleave": False},
+        {"mlp_layer_types": ["sparse", "dense", "sparse"]}, {"mlp_layer_types": None, "first_k_dense_replace": 0, "moe_layer_freq": 2},
+    ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"routed_scaling_factor": 1.0}), ({}, {"mlp_layer_types": "(removed)"}),
+                 ({}, {"mlp_layer_types": "(removed)", "first_k_dense_replace": 2}), *ROPE_EDITS]},
     "youtu": {"base": {**LATENT, "pad_token_id": None}, "cases": [
         {"tie_word_embeddings": False}, {"attention_bias": True}, {"q_lora_rank": None}, {"rope_interleave": False}, {"v_head_dim": 16},
     ], "edits": [*ACTIVATIONS, *ROPE_EDITS]},
     "granitemoe": {"base": {**EXPERTS, "num_local_experts": 6}, "cases": [*HEADS, {"attention_bias": True}, GRANITE],
                    "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), *ROPE_EDITS]},
+    "granitemoe_swa": {"base": {**EXPERTS, "num_local_experts": 6, "num_hidden_layers": 5, "sliding_window": 8}, "cases": [
+        *HEADS, {"attention_bias": True}, {"shared_intermediate_size": 20}, GRANITE, {"layer_rope_theta": [0, 90.0, 0, 5000.0, 90.0]},
+        {"layer_types": ["sliding_attention"] * 3 + ["full_attention"] * 2},
+    ], "edits": [*ACTIVATIONS, ({}, {"sliding_window": 3}), ({}, {"layer_rope_theta": "(removed)"}), ({}, {"layer_types": "(removed)"}), *ROPE_EDITS]},
     "granitemoeshared": {"base": {**EXPERTS, "num_local_experts": 6, "shared_intermediate_size": 20}, "cases": [
         *HEADS, {"attention_bias": True}, {"shared_intermediate_size": 0}, GRANITE], "edits": [*ACTIVATIONS, *ROPE_EDITS]},
     "ernie4_5_moe": {"base": {**EXPERTS, "num_experts_per_tok": "(removed)", "moe_k": 2, "moe_num_experts": 6, "moe_intermediate_size": 20,

@@ -3,9 +3,11 @@
 // best, of the best groups in the larger model; V3 by sigmoid, with a
 // correction of the choice. Source of names and defaults: transformers'
 // configuration classes. Youtu-LLM (arXiv:2512.24618): latent attention without
-// experts.
+// experts. Sarvam 105B (Sarvam AI, 2026): DeepSeek-V3 with other names of keys.
+// A.X-K1 (SK Telecom, 2026): DeepSeek-V3 with a norm of what experts give.
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
+#include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
 #include "memory/status.h"
 
@@ -41,6 +43,21 @@ absl::StatusOr<DeepseekExperts> ReadDeepseekV2Experts(const Json& json) {
   // normalises, and no published model asks for it.
   INLAY_RETURN_IF_ERROR(ExpectFlag(json, "norm_topk_prob", false));
   return experts;
+}
+
+// DeepSeek-V3's keys for Sarvam's. "deepseek_yarn" is YaRN; queries are not
+// compressed where nothing is said.
+Json InDeepseeksKeys(const Json& own) {
+  Json json = WithUsualNames(own, {{"num_experts", "n_routed_experts"},
+                                   {"num_shared_experts", "n_shared_experts"}});
+  if (!json.contains("q_lora_rank")) json["q_lora_rank"] = nullptr;
+  const auto scaling = json.find("rope_scaling");
+  if (scaling == json.end() || !scaling->is_object()) return json;
+  for (const char* key : {"type", "rope_type"}) {
+    const auto type = scaling->find(key);
+    if (type != scaling->end() && *type == "deepseek_yarn") *type = "yarn";
+  }
+  return json;
 }
 
 }  // namespace
@@ -82,6 +99,30 @@ absl::StatusOr<std::unique_ptr<Model>> MakeDeepseekV3(const Json& json,
   return BuildDecoder(spec, build);
 }
 
+absl::StatusOr<std::unique_ptr<Model>> MakeSarvamMla(const Json& own,
+                                                     ModelBuild& build) {
+  const Json json = InDeepseeksKeys(own);
+  DecoderDefaults defaults = DeepseekDecoderDefaults();
+  defaults.vocab_size = 262144;
+  defaults.intermediate_size = 16384;
+  defaults.num_heads = 64;
+  defaults.max_positions = 4096;
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
+                         ReadDecoderConfig(json, defaults));
+  DeepseekDefaults mixture;
+  mixture.moe = {128, 8, 2048, true};
+  mixture.scale = 2.5;
+  INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
+                         ReadDeepseekV3Experts(json, mixture));
+  // Of published files; transformers does not read it.
+  INLAY_RETURN_IF_ERROR(ExpectName(json, "score_function", "sigmoid"));
+  INLAY_ASSIGN_OR_RETURN(const LatentConfig latent,
+                         ReadLatentConfig(json, config.num_heads));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         DeepseekDecoder(json, config, latent, experts, true));
+  return BuildDecoder(spec, build);
+}
+
 absl::StatusOr<std::unique_ptr<Model>> MakeYoutu(const Json& json,
                                                  ModelBuild& build) {
   DecoderDefaults defaults = DeepseekDecoderDefaults();
@@ -102,6 +143,42 @@ absl::StatusOr<std::unique_ptr<Model>> MakeYoutu(const Json& json,
                          ReadLatentConfig(json, config.num_heads));
   INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
                          DeepseekDecoder(json, config, latent, experts, true));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeAxK1(const Json& json,
+                                                ModelBuild& build) {
+  DecoderDefaults defaults = DeepseekDecoderDefaults();
+  defaults.vocab_size = 163840;
+  defaults.hidden_size = 7168;
+  defaults.intermediate_size = 18432;
+  defaults.num_layers = 61;
+  defaults.num_heads = 64;
+  defaults.num_kv_heads = UnlessNull(json, "num_key_value_heads", 64);
+  defaults.max_positions = 32768;
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
+                         ReadDecoderConfig(json, defaults));
+  DeepseekDefaults mixture = DeepseekV3Defaults();
+  mixture.moe.num_experts = 192;
+  mixture.num_dense = 1;
+  INLAY_ASSIGN_OR_RETURN(DeepseekExperts experts,
+                         ReadDeepseekV3Experts(json, mixture));
+  INLAY_ASSIGN_OR_RETURN(
+      experts.sparse, ReadLayerKinds(json, "mlp_layer_types", config.num_layers,
+                                     "sparse", "dense"));
+  INLAY_ASSIGN_OR_RETURN(const LatentConfig latent,
+                         ReadLatentConfig(json, config.num_heads));
+  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec,
+                         DeepseekDecoder(json, config, latent, experts, true));
+  for (int i = 0; i < config.num_layers; ++i) {
+    BlockSpec& block = spec.layers[static_cast<size_t>(i)].blocks[1];
+    auto* moe = std::get_if<MoeSpec>(&block.part);
+    if (moe == nullptr) continue;
+    block.post_norm = {NormKind::kRms, LayerPrefix(i) + "post_mlp_layernorm",
+                       config.norm_epsilon};
+    // Published files choose without one.
+    if (!build.weights.Has(moe->correction)) moe->correction.clear();
+  }
   return BuildDecoder(spec, build);
 }
 

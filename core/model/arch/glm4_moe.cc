@@ -2,11 +2,15 @@
 // a part of each head, experts chosen by sigmoid scores with a correction, as
 // in DeepSeek-V3 (arXiv:2412.19437), and a shared one. Solar Open (Upstage,
 // 2025): the same with rope on whole heads, experts in all layers and no norms
-// of q and k.
+// of q and k. Sarvam 30B (Sarvam AI, 2026): with rope on whole heads, and the
+// names of tensors that Ant Group's Ling 2 has; q, k and v come apart
+// (core/formats/head_source.h). Source of its names and defaults: transformers'
+// SarvamMoEConfig and conversion_mapping.py (5.24).
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -22,6 +26,45 @@ DecoderDefaults Glm4MoeDefaults() {
   defaults.max_positions = 131072;
   defaults.norm_epsilon = 1e-5;
   return defaults;
+}
+
+// Ling 2's names of what others call otherwise.
+void NameAsLing(DecoderSpec* spec) {
+  spec->embedding = "model.word_embeddings.weight";
+  for (int i = 0; i < static_cast<int>(spec->layers.size()); ++i) {
+    const std::string name = LayerPrefix(i) + "attention.";
+    std::vector<BlockSpec>& blocks =
+        spec->layers[static_cast<size_t>(i)].blocks;
+    auto& attention = std::get<AttentionSpec>(blocks[0].part);
+    attention.qkv[0].name = name + "q_proj";
+    attention.qkv[1].name = name + "k_proj";
+    attention.qkv[2].name = name + "v_proj";
+    attention.output.name = name + "dense";
+    attention.q_norm.name = name + "query_layernorm";
+    attention.k_norm.name = name + "key_layernorm";
+    if (auto* moe = std::get_if<MoeSpec>(&blocks[1].part); moe != nullptr) {
+      moe->correction = LayerPrefix(i) + "mlp.gate.expert_bias";
+    }
+  }
+}
+
+// Keys of published files that transformers does not read.
+absl::Status CheckSarvamKeys(const Json& json, const DeepseekExperts& experts) {
+  INLAY_RETURN_IF_ERROR(ExpectName(json, "score_function", "sigmoid"));
+  INLAY_RETURN_IF_ERROR(
+      ExpectFlag(json, "moe_router_enable_expert_bias", true));
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "norm_head", false));
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "use_bias", false));
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "use_rmsnorm", true));
+  constexpr char kWidth[] = "moe_shared_expert_intermediate_size";
+  const int64_t usual = experts.moe.width * experts.num_shared;
+  INLAY_ASSIGN_OR_RETURN(const int64_t width,
+                         JsonInt(json, kWidth, usual, 0, kMaxHidden));
+  if (width == usual) return absl::OkStatus();
+  return absl::UnimplementedError(FormattedString(
+      "config.json: %s is %d; supported here is %d, moe_intermediate_size for "
+      "each shared expert",
+      kWidth, width, usual));
 }
 
 absl::StatusOr<DecoderSpec> Glm4MoeSpec(const Json& json,
@@ -87,6 +130,37 @@ absl::StatusOr<std::unique_ptr<Model>> MakeSolarOpen(const Json& json,
   INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
                          Glm4MoeSpec(json, config, experts, false,
                                      {.theta = 1e6, .partial = 1.0}));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeSarvamMoe(const Json& own,
+                                                     ModelBuild& build) {
+  const Json json =
+      WithUsualNames(own, {{"num_experts", "n_routed_experts"},
+                           {"num_shared_experts", "n_shared_experts"},
+                           {"use_qkv_bias", "attention_bias"}});
+  DecoderDefaults sizes;
+  sizes.vocab_size = 262144;
+  sizes.intermediate_size = 8192;
+  sizes.num_layers = 19;
+  sizes.num_heads = 64;
+  sizes.num_kv_heads = 4;
+  sizes.head_dim = 64;
+  sizes.max_positions = 131072;
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
+                         ReadDecoderConfig(json, sizes));
+  DeepseekDefaults defaults;
+  defaults.moe = {128, 6, 1024, true};
+  defaults.scale = 2.5;
+  INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
+                         ReadDeepseekExperts(json, defaults));
+  INLAY_RETURN_IF_ERROR(CheckSarvamKeys(json, experts));
+  INLAY_ASSIGN_OR_RETURN(const bool head_norms,
+                         JsonBool(json, "use_qk_norm", true));
+  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec,
+                         Glm4MoeSpec(json, config, experts, head_norms,
+                                     {.theta = 8e6, .partial = 1.0}));
+  NameAsLing(&spec);
   return BuildDecoder(spec, build);
 }
 

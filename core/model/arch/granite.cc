@@ -1,8 +1,10 @@
 // Granite 3 (IBM, 2024): Llama with four multipliers, of embeddings, attention
 // scores, what each part adds to the residual stream, and logits.
 // HyperCLOVA X SEED Think (arXiv:2506.22403): the same with norms after parts,
-// too, and a multiplier of logits that does not divide.
+// too, and a multiplier of logits that does not divide. Granite SWA (IBM,
+// 2026): the same with windows, sinks and rotary bases of layers.
 #include "core/model/arch.h"
+#include "core/model/arch/granite_style.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
 #include "memory/status.h"
@@ -33,15 +35,15 @@ absl::StatusOr<Multipliers> ReadMultipliers(const Json& json) {
 
 absl::StatusOr<DecoderSpec> GraniteSpec(const Json& json,
                                         const DecoderConfig& config,
-                                        const Multipliers& multipliers) {
+                                        const Multipliers& multipliers,
+                                        const GraniteSight& sight) {
   INLAY_ASSIGN_OR_RETURN(const bool attention_bias,
                          JsonBool(json, "attention_bias", false));
   INLAY_ASSIGN_OR_RETURN(const bool mlp_bias,
                          JsonBool(json, "mlp_bias", false));
-  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
-  spec.max_positions = UsablePositions(config.max_positions, rope);
-  spec.ropes.push_back(rope);
+  spec.max_positions = sight.max_positions;
+  spec.ropes = sight.ropes;
   spec.embedding_scale = static_cast<float>(multipliers.embedding);
   spec.logit_scale = static_cast<float>(1.0 / multipliers.logits);
   for (int i = 0; i < config.num_layers; ++i) {
@@ -49,6 +51,7 @@ absl::StatusOr<DecoderSpec> GraniteSpec(const Json& json,
     AttentionSpec attention =
         LlamaStyleAttention(config, prefix, attention_bias, attention_bias);
     attention.scale = static_cast<float>(multipliers.attention);
+    sight.Apply(i, prefix, &attention);
     LayerSpec layer = LlamaStyleLayer(config, prefix, NormKind::kRms, attention,
                                       LlamaStyleMlp(config, prefix, mlp_bias));
     for (BlockSpec& block : layer.blocks) {
@@ -67,8 +70,32 @@ absl::StatusOr<std::unique_ptr<Model>> MakeGranite(const Json& config,
                          ReadDecoderConfig(config, {}));
   INLAY_ASSIGN_OR_RETURN(const Multipliers multipliers,
                          ReadMultipliers(config));
+  INLAY_ASSIGN_OR_RETURN(const GraniteSight sight,
+                         ReadGraniteSight(config, sizes));
   INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
-                         GraniteSpec(config, sizes, multipliers));
+                         GraniteSpec(config, sizes, multipliers, sight));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeGraniteSwa(const Json& json,
+                                                      ModelBuild& build) {
+  DecoderDefaults defaults;
+  defaults.vocab_size = 100352;
+  defaults.hidden_size = 2560;
+  defaults.intermediate_size = 8192;
+  defaults.num_layers = 24;
+  defaults.num_heads = 20;
+  defaults.num_kv_heads = UnlessNull(json, "num_key_value_heads", 4);
+  defaults.max_positions = 8192;
+  defaults.norm_epsilon = 1e-5;
+  defaults.tie_embeddings = true;
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
+                         ReadDecoderConfig(json, defaults));
+  INLAY_ASSIGN_OR_RETURN(const Multipliers multipliers, ReadMultipliers(json));
+  INLAY_ASSIGN_OR_RETURN(const GraniteSight sight,
+                         ReadGraniteWindows(json, config));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         GraniteSpec(json, config, multipliers, sight));
   return BuildDecoder(spec, build);
 }
 
@@ -82,8 +109,10 @@ absl::StatusOr<std::unique_ptr<Model>> MakeHyperClovaX(const Json& json,
   }
   INLAY_ASSIGN_OR_RETURN(const bool post_norms,
                          JsonBool(json, "use_post_norm", true));
+  INLAY_ASSIGN_OR_RETURN(const GraniteSight sight,
+                         ReadGraniteSight(json, config));
   INLAY_ASSIGN_OR_RETURN(DecoderSpec spec,
-                         GraniteSpec(json, config, multipliers));
+                         GraniteSpec(json, config, multipliers, sight));
   spec.logit_scale = static_cast<float>(multipliers.logits);
   for (int i = 0; post_norms && i < config.num_layers; ++i) {
     std::vector<BlockSpec>& blocks = spec.layers[static_cast<size_t>(i)].blocks;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/model/arch.h"
+#include "core/model/arch/granite_style.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/arch/mamba_style.h"
 #include "core/model/arch/moe_style.h"
@@ -20,6 +21,8 @@ namespace {
 struct GraniteDefaults {
   bool is_hybrid = true;  // or all layers have attention and rope
   int64_t shared_width = 1024;
+  bool windows = false;  // ReadGraniteWindows
+  std::string_view router = "router.layer";
 };
 
 // Which layers have attention; the names of kinds changed once.
@@ -116,11 +119,11 @@ absl::StatusOr<GraniteExperts> ReadGraniteExperts(
 }
 
 PartSpec GraniteMlp(const DecoderConfig& config, const GraniteExperts& experts,
-                    const std::string& prefix) {
+                    const std::string& prefix, std::string_view router) {
   MlpSpec shared = GraniteSharedMlp(config, experts, prefix);
   if (experts.count == 0) return shared;
   MoeSpec moe = LlamaStyleMoe(config, experts.moe, prefix + "block_sparse_moe.",
-                              "router.layer", false);
+                              router, false);
   if (experts.shared_width > 0) moe.shared = std::move(shared);
   return moe;
 }
@@ -161,15 +164,15 @@ absl::StatusOr<DecoderSpec> GraniteMoeSpec(const Json& json,
       const std::string positions,
       family.is_hybrid ? JsonString(json, "position_embedding_type", "nope")
                        : absl::StatusOr<std::string>("rope"));
-  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));
-  const bool rotates = positions == "rope";
+  INLAY_ASSIGN_OR_RETURN(
+      const GraniteSight sight,
+      family.windows ? ReadGraniteWindows(json, config)
+                     : ReadGraniteSight(json, config, positions == "rope"));
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
+  spec.max_positions = sight.max_positions;
+  spec.ropes = sight.ropes;
   spec.embedding_scale = factors.embedding;
   spec.logit_scale = factors.logits;
-  if (rotates) {
-    spec.max_positions = UsablePositions(config.max_positions, rope);
-    spec.ropes.push_back(rope);
-  }
   for (int i = 0; i < config.num_layers; ++i) {
     const std::string prefix = LayerPrefix(i);
     const auto block = [&](const char* norm, PartSpec part) {
@@ -181,7 +184,7 @@ absl::StatusOr<DecoderSpec> GraniteMoeSpec(const Json& json,
     PartSpec mixer;
     if (attends[static_cast<size_t>(i)]) {
       AttentionSpec attention = LlamaStyleAttention(config, prefix, bias, bias);
-      attention.rope = rotates ? 0 : -1;
+      sight.Apply(i, prefix, &attention);
       attention.scale = factors.attention;
       mixer = std::move(attention);
     } else {
@@ -190,7 +193,8 @@ absl::StatusOr<DecoderSpec> GraniteMoeSpec(const Json& json,
     LayerSpec& layer = spec.layers.emplace_back();
     layer.blocks.push_back(block("input_layernorm", std::move(mixer)));
     layer.blocks.push_back(
-        block("post_attention_layernorm", GraniteMlp(config, experts, prefix)));
+        block("post_attention_layernorm",
+              GraniteMlp(config, experts, prefix, family.router)));
   }
   return spec;
 }
@@ -208,6 +212,18 @@ absl::StatusOr<std::unique_ptr<Model>> MakeGraniteMoe(const Json& config,
   INLAY_ASSIGN_OR_RETURN(
       const DecoderSpec spec,
       GraniteMoeSpec(config, {.is_hybrid = false, .shared_width = 0}));
+  return BuildDecoder(spec, build);
+}
+
+// Its router's name, too, is another.
+absl::StatusOr<std::unique_ptr<Model>> MakeGraniteMoeSwa(const Json& config,
+                                                         ModelBuild& build) {
+  const GraniteDefaults family = {.is_hybrid = false,
+                                  .shared_width = 0,
+                                  .windows = true,
+                                  .router = "router"};
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         GraniteMoeSpec(config, family));
   return BuildDecoder(spec, build);
 }
 

@@ -2,8 +2,10 @@
 // are Llama but for little: Arcee's foundation models (AFM-4.5B) with an MLP of
 // squared ReLUs, no gate; Helium (Kyutai) with rope of neighbours; Jais 2
 // (Inception) with Arcee's MLP, LayerNorms and biases; InternLM 3 (Shanghai AI
-// Laboratory), whose config.json has other names for biases.
+// Laboratory), whose config.json has other names for biases; IQuest-Coder
+// (IQuestLab, 2026).
 #include "core/model/arch.h"
+#include "core/model/arch/deepseek_style.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
 #include "memory/status.h"
@@ -97,6 +99,27 @@ absl::StatusOr<std::unique_ptr<Model>> MakeInternLm3(const Json& config,
   defaults.num_kv_heads = 2;
   defaults.head_dim = UnlessNull(config, "head_dim", 128);
   defaults.max_positions = 32768;
+  defaults.norm_epsilon = 1e-5;
+  return Build(json, defaults, {}, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeIQuestCoder(const Json& json,
+                                                       ModelBuild& build) {
+  // Of the published code, and in no published file.
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "use_sliding_window", false));
+  if (JsonFind(json, "clip_qkv") != nullptr) {
+    return absl::UnimplementedError(
+        "config.json: clip_qkv is set; supported here is null");
+  }
+  DecoderDefaults defaults;
+  defaults.vocab_size = 76800;
+  defaults.hidden_size = 5120;
+  defaults.intermediate_size = 27648;
+  defaults.num_layers = 80;
+  defaults.num_heads = 40;
+  defaults.num_kv_heads = UnlessNull(json, "num_key_value_heads", 8);
+  defaults.head_dim = UnlessNull(json, "head_dim", 128);
+  defaults.max_positions = 131072;
   defaults.norm_epsilon = 1e-5;
   return Build(json, defaults, {}, build);
 }

@@ -35,6 +35,15 @@ constexpr RefusedKey kRefused[] = {
     {"hunyuan_v1_moe", "num_experts", R"({"num_experts": ["a"]})", kBad},
     {"hunyuan_v1_moe", "moe_layer_num_skipped",
      R"({"moe_layer_num_skipped": 1})"},
+    {"granite_swa", "layer_types", R"({"layer_types": ["mamba",
+        "full_attention"]})"},
+    {"granite_swa", "layer_rope_theta", R"({"layer_rope_theta": [0]})", kBad},
+    {"granite_swa", "layer_rope_theta", R"({"layer_rope_theta": [0, 1]})",
+     kBad},
+    {"granite_swa", "layer_rope_theta", R"({"layer_rope_theta": [0, null]})",
+     kBad},
+    {"granitemoe_swa", "layer_rope_theta", R"({"layer_rope_theta": 10000.0})",
+     kBad},
     {"gpt_neo", "attention_types", R"({"attention_layers": null,
         "attention_types": "global"})",
      kBad},
@@ -83,6 +92,19 @@ constexpr RefusedKey kRefused[] = {
      R"({"final_logit_softcapping": 0.0})", kBad},
     {"solar_open", "use_qk_norm", R"({"use_qk_norm": true})"},
     {"youtu", "mlp_bias", R"({"mlp_bias": true})"},
+    {"sarvam_moe", "score_function", R"({"score_function": "softmax"})"},
+    {"sarvam_moe", "moe_router_enable_expert_bias",
+     R"({"moe_router_enable_expert_bias": false})"},
+    {"sarvam_moe", "norm_head", R"({"norm_head": true})"},
+    {"sarvam_moe", "use_bias", R"({"use_bias": true})"},
+    {"sarvam_moe", "use_rmsnorm", R"({"use_rmsnorm": false})"},
+    {"sarvam_moe", "moe_shared_expert_intermediate_size",
+     R"({"moe_shared_expert_intermediate_size": 32})"},
+    {"sarvam_moe", "shared_experts", R"({"num_shared_experts": 100})", kBad},
+    {"sarvam_mla", "score_function", R"({"score_function": "softmax"})"},
+    {"axk1", "mlp_layer_types", R"({"mlp_layer_types": ["other"]})"},
+    {"iquestcoder", "use_sliding_window", R"({"use_sliding_window": true})"},
+    {"iquestcoder", "clip_qkv", R"({"clip_qkv": 8.0})"},
     {"afmoe", "route_norm", R"({"route_norm": false})"},
     {"afmoe", "score_func", R"({"score_func": "softmax"})"},
     {"afmoe", "num_expert_groups", R"({"num_expert_groups": 2})"},
@@ -285,6 +307,76 @@ TEST(FamilyKeysTest, GptNeosWindows) {
                 windows[i]);
     }
   }
+}
+
+// Layers with one base share their rope; without lists the first and every
+// fourth layer see all, and all rotate alike.
+TEST(FamilyKeysTest, GranitesLayers) {
+  const DecoderSpec spec = Described("granite_swa", R"({
+      "num_hidden_layers": 5, "layer_types": null,
+      "layer_rope_theta": [50.0, 0, 70.0, 50.0, 0.0]})");
+  const DecoderSpec mixture = Described("granitemoe_swa", R"({
+      "num_hidden_layers": 5, "layer_types": null, "sliding_window": 7,
+      "layer_rope_theta": null})");
+  ASSERT_EQ(spec.layers.size(), 5u);
+  ASSERT_EQ(spec.ropes.size(), 2u);
+  EXPECT_EQ(spec.ropes[1].theta, 70.0);
+  ASSERT_EQ(mixture.ropes.size(), 1u);
+  const int ropes[] = {0, -1, 1, 0, -1};
+  for (size_t i = 0; i < 5; ++i) {
+    SCOPED_TRACE(i);
+    const auto& attention =
+        std::get<AttentionSpec>(spec.layers[i].blocks[0].part);
+    EXPECT_EQ(attention.rope, ropes[i]);
+    EXPECT_EQ(attention.window, i % 4 == 0 ? 0 : 32);
+    const auto& other =
+        std::get<AttentionSpec>(mixture.layers[i].blocks[0].part);
+    EXPECT_EQ(other.rope, 0);
+    EXPECT_EQ(other.window, i % 4 == 0 ? 0 : 7);
+    EXPECT_EQ(other.sinks,
+              "model.layers." + std::to_string(i) + ".self_attn.sinks");
+  }
+}
+
+// Sarvam's own names of keys, and of YaRN; queries that nothing is said of.
+TEST(FamilyKeysTest, SarvamsKeys) {
+  const DecoderSpec spec = Described("sarvam_mla", R"({
+      "num_experts": 6, "num_shared_experts": 2, "rope_scaling": {
+          "type": "deepseek_yarn", "factor": 40.0,
+          "original_max_position_embeddings": 128, "mscale_all_dim": 1.0}})",
+                                     "q_lora_rank");
+  ASSERT_EQ(spec.ropes.size(), 1u);
+  EXPECT_EQ(spec.ropes[0].scaling, RopeScaling::kYarn);
+  EXPECT_EQ(spec.ropes[0].factor, 40.0);
+  const auto& latent =
+      std::get<LatentAttentionSpec>(spec.layers[0].blocks[0].part);
+  EXPECT_EQ(latent.query.size(), 1u);
+  const auto& moe = std::get<MoeSpec>(spec.layers[0].blocks[1].part);
+  EXPECT_EQ(moe.experts.size(), 6u);
+  EXPECT_EQ(moe.shared->width, 32);
+  const DecoderSpec other = Described("sarvam_moe", R"({
+      "use_qkv_bias": true, "use_qk_norm": false, "first_k_dense_replace": 1,
+      "num_hidden_layers": 2})");
+  const auto& attention =
+      std::get<AttentionSpec>(other.layers[1].blocks[0].part);
+  EXPECT_TRUE(attention.qkv[0].bias);
+  EXPECT_FALSE(attention.output.bias);
+  EXPECT_EQ(attention.q_norm.kind, NormKind::kNone);
+  EXPECT_TRUE(std::holds_alternative<MlpSpec>(other.layers[0].blocks[1].part));
+  EXPECT_EQ(std::get<MoeSpec>(other.layers[1].blocks[1].part).correction,
+            "model.layers.1.mlp.gate.expert_bias");
+}
+
+// Layers of A.X-K1 without experts have no norm after the MLP; a correction of
+// the choice is taken where there is one.
+TEST(FamilyKeysTest, AxsNorms) {
+  const DecoderSpec spec = Described("axk1", R"({"num_hidden_layers": 2,
+      "first_k_dense_replace": 1})");
+  ASSERT_EQ(spec.layers.size(), 2u);
+  EXPECT_EQ(spec.layers[0].blocks[1].post_norm.kind, NormKind::kNone);
+  EXPECT_EQ(spec.layers[1].blocks[1].post_norm.name,
+            "model.layers.1.post_mlp_layernorm");
+  EXPECT_EQ(std::get<MoeSpec>(spec.layers[1].blocks[1].part).correction, "");
 }
 
 // Layers of Hunyuan differ in what their lists say; the shared MLP is as wide

@@ -83,6 +83,8 @@ TEST_P(WrittenGguf, Goldens) {
       {"laguna", "laguna"},
       {"hy_v3", "hy_v3"},
       {"solar_open", "glm4moe"},
+      {"sarvam_moe", "bailingmoe2"},
+      {"iquestcoder", "llama"},
       {"youtu", "deepseek2"},
       {"internlm3", "llama"}};
   const absl::Status written =
@@ -120,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
         "exaone", "hunyuan_v1_dense", "hunyuan_v1_moe", "jais2", "mistral4",
         "dbrx", "apertus", "phimoe", "afmoe", "glm", "cohere2_moe",
         "mimo_v2_flash", "mellum", "hy_v3", "laguna", "solar_open", "youtu",
-        "internlm3"),
+        "internlm3", "sarvam_moe", "iquestcoder"),
     [](const auto& info) { return std::string(info.param); });
 
 // llama.cpp's names for text models of Qwen's multimodal ones, and what says

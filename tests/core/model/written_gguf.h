@@ -269,6 +269,7 @@ class WrittenGguf : public GgufGoldenModel {
       set("expert_feed_forward_length", config["intermediate_size"]);
       set("expert_shared_count", 0);
     }
+    if (arch == "bailingmoe2") set("expert_gating_func", 2);
     if (arch != "cohere2moe" && arch != "hy_v3") return;
     const Json& width =
         config[arch == "hy_v3" ? "moe_intermediate_size" : "intermediate_size"];

@@ -136,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(
         "gpt_bigcode_mha", "exaone_moe", "exaone", "hunyuan_v1_dense",
         "hunyuan_v1_moe", "jais2", "mistral4", "dbrx", "apertus", "glm",
         "cohere2_moe", "mimo_v2_flash", "mellum", "hy_v3", "laguna",
-        "solar_open", "youtu", "internlm3"),
+        "solar_open", "youtu", "internlm3", "sarvam_moe", "iquestcoder"),
     [](const auto& info) { return std::string(info.param); });
 
 // Names, shapes and values against the converter's, from its description
@@ -212,7 +212,8 @@ INSTANTIATE_TEST_SUITE_P(
         "falcon_40b", "bloom", "mpt", "gpt_bigcode", "gpt_bigcode_mha",
         "exaone_moe", "exaone", "hunyuan_v1_dense", "hunyuan_v1_moe", "jais2",
         "mistral4", "dbrx", "apertus", "glm", "cohere2_moe", "mimo_v2_flash",
-        "mellum", "hy_v3", "laguna", "solar_open", "youtu", "internlm3"),
+        "mellum", "hy_v3", "laguna", "solar_open", "youtu", "internlm3",
+        "sarvam_moe", "iquestcoder"),
     [](const auto& info) { return std::string(info.param); });
 
 // --- Shapes that no golden model has.

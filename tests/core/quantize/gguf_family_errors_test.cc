@@ -124,6 +124,10 @@ constexpr Wrong kWrong[] = {
      R"({"rope_parameters": {"full_attention": {}, "sliding_attention": {
          "rope_type": "linear", "factor": 2.0}}})"},
     {"hy_v3", "attention_bias", R"({"attention_bias": true})"},
+    {"sarvam_moe", "use_qkv_bias", R"({"use_qkv_bias": true})"},
+    {"sarvam_moe", "use_qk_norm", R"({"use_qk_norm": false})"},
+    {"sarvam_moe", "tie_word_embeddings", R"({"tie_word_embeddings": true})"},
+    {"sarvam_moe", "routed_scaling_factor", nullptr, kBad},
     {"youtu", "rope_interleave", R"({"rope_interleave": false})"},
     {"dbrx", "moe_normalize_expert_weights",
      R"({"ffn_config": {"moe_normalize_expert_weights": null}})"},
@@ -306,6 +310,7 @@ TEST(GgufFamilyErrors, AnyConfigIsAnErrorAtMost) {
                             "mimo_v2_flash",
                             "mellum",
                             "hy_v3",
+                            "sarvam_moe",
                             "laguna",
                             "bert_labels",
                             "roberta_labels",

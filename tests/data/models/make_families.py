@@ -56,6 +56,24 @@ FAMILIES = {
     'granitemoe': ('GraniteMoe', dict(DERIVED, intermediate_size=32, num_local_experts=4, num_experts_per_tok=2, embedding_multiplier=6.0, logits_scaling=3.0,
                                       residual_multiplier=0.5, attention_multiplier=0.3, num_hidden_layers=1, tie_word_embeddings=True),
                    dict(DEFAULT, rope_theta=10000.0), {}),
+    'granite_swa': ('GraniteSWA', dict(DERIVED, vocab_size=128, intermediate_size=32, embedding_multiplier=6.0, logits_scaling=3.0, residual_multiplier=0.5, attention_multiplier=0.3, sliding_window=32,
+                                       layer_types=['sliding_attention', 'full_attention'], layer_rope_theta=[50000.0, 0], tie_word_embeddings=True),
+                    dict(DEFAULT, rope_theta=10000.0), {}),
+    'granitemoe_swa': ('GraniteMoeSWA', dict(DERIVED, vocab_size=128, intermediate_size=16, num_local_experts=3, num_experts_per_tok=2, shared_intermediate_size=16,
+                                             embedding_multiplier=6.0, logits_scaling=3.0, residual_multiplier=0.5, attention_multiplier=0.3, sliding_window=32,
+                                             layer_types=['full_attention', 'sliding_attention'], layer_rope_theta=[100000.0, 500.0], tie_word_embeddings=True),
+                       dict(DEFAULT, rope_theta=10000.0), {}),
+    'sarvam_moe': ('SarvamMoE', dict(DERIVED, vocab_size=128, head_dim=16, num_hidden_layers=1, intermediate_size=32, moe_intermediate_size=16, n_routed_experts=3,
+                                     n_shared_experts=1, num_experts_per_tok=2, first_k_dense_replace=0, routed_scaling_factor=2.5),
+                   dict(DEFAULT, rope_theta=8000000.0), dict(n_routed_experts=None, n_shared_experts=None, attention_bias=None, num_experts=3, num_shared_experts=1,
+                                                             use_qkv_bias=False, partial_rotary_factor=None)),
+    'sarvam_mla': ('SarvamMLA', dict(LATENT, vocab_size=128, num_hidden_layers=1, q_lora_rank=None, intermediate_size=32, moe_intermediate_size=16, n_routed_experts=3, n_shared_experts=1,
+                                     num_experts_per_tok=2, first_k_dense_replace=0, tie_word_embeddings=True),
+                   dict(YARN, mscale_all_dim=1.0, rope_theta=10000.0), dict(n_routed_experts=None, n_shared_experts=None, num_experts=3, num_shared_experts=1, head_dim=48)),
+    'axk1': ('AXK1', dict(LATENT, vocab_size=128, num_hidden_layers=1, intermediate_size=32, moe_intermediate_size=16, n_routed_experts=4, n_shared_experts=1, n_group=2,
+                          topk_group=1, num_experts_per_tok=2, v_head_dim=16, mlp_layer_types=['sparse'], tie_word_embeddings=True),
+             dict(DEFAULT, rope_theta=10000.0), dict(mlp_layer_types=None, first_k_dense_replace=0, moe_layer_freq=1, topk_method='noaux_tc', scoring_func='sigmoid')),
+    'iquestcoder': ('IQuestCoder', dict(DERIVED, vocab_size=128, head_dim=16, num_hidden_layers=1, intermediate_size=32), dict(DEFAULT, rope_theta=500000.0), {}),
     'ministral3': ('Ministral3', dict(GROUPED, sliding_window=None, tie_word_embeddings=True), dict(TEMPERED, rope_theta=1000000.0), {}),
     'mistral4': ('Mistral4', dict(LATENT, intermediate_size=64, moe_intermediate_size=32, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2,
                                   first_k_dense_replace=0, num_hidden_layers=1, tie_word_embeddings=True),
@@ -268,6 +286,12 @@ def as_published(path):
     safetensors.torch.save_file(tensors, path, metadata=dict(format='pt'))
 
 
+def without_corrections(path):
+    """A.X-K1's: transformers writes the zeros that it assumes."""
+    tensors = {n: t for n, t in safetensors.torch.load_file(path).items() if not n.endswith('e_score_correction_bias')}
+    safetensors.torch.save_file(tensors, path, metadata=dict(format='pt'))
+
+
 def write(name):
     prefix, keys, rope, extra = FAMILIES[name]
     torch.manual_seed(11)
@@ -292,6 +316,8 @@ def write(name):
     (folder / 'generation_config.json').unlink(missing_ok=True)
     if prefix == 'OlmoHybrid':
         as_published(folder / 'model.safetensors')
+    if prefix == 'AXK1':
+        without_corrections(folder / 'model.safetensors')
     saved = dict(json.loads((folder / 'config.json').read_text()), architectures=[architecture])
     (folder / 'config_v5.json').write_text(json.dumps(saved, indent=1) + '\n')
     (folder / 'config.json').write_text(json.dumps(published(saved, rope, extra), indent=1) + '\n')
