@@ -150,6 +150,11 @@ CASES = {
         {"text": {"model_type": "lfm2", "layer_types": ["conv", "conv", "full_attention"], "block_ff_dim": 64, "block_auto_adjust_ff_dim": False},
          "no_head_dim": True, "vision": {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "num_patches": 16,
                                          "model_type": "siglip2_vision_model"}}],
+    "Lfm3VlForConditionalGeneration": [
+        {"text": {"model_type": "lfm3", "head_dim": 16, "pad_token_id": 0, "layer_types": ["conv", "sliding_attention", "full_attention"], "sliding_window": 8,
+                  "rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": 5000.0, "partial_rotary_factor": 0.5},
+                                      "sliding_attention": {"rope_type": "default", "rope_theta": 300.0}}},
+         "no_head_dim": False, "vision": {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}}],
     "Kimi_K25ForConditionalGeneration": [
         {"text": {"model_type": "deepseek_v3", **LATENT, "first_k_dense_replace": 1},
          "no_head_dim": True, "vision": {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2},

@@ -213,6 +213,19 @@ FAMILIES = {
         ({}, {"time_step_floor": 0.2, "time_step_max": 0.5, "time_step_min": 0.3}), ({}, {"hidden_act": "gelu"}), ({}, {"residual_in_fp32": False}),
         ({}, {"norm_before_gate": True}), ({}, {"rms_norm": False}), ({}, {"chunk_size": 7}), ({}, {"intermediate_size": 64}), ({}, {"n_layer": 1}),
     ]},
+    "lfm3": {"base": {
+        "hidden_size": 32, "head_dim": 8, "num_hidden_layers": 5, "max_position_embeddings": 64, "intermediate_size": 40, "sliding_window": 8,
+    }, "cases": [
+        {"num_key_value_heads": 1}, {"num_key_value_heads": 4}, {"tie_word_embeddings": False}, {"head_dim": 12}, {"conv_bias": True}, {"conv_L_cache": 4},
+        {"attention_bias": True}, {"use_sandwich_norm": False}, {"use_attention_gate": False}, {"layer_types": ["full_attention", "conv", "conv", "sliding_attention", "conv"]},
+        {"layer_types": ["conv"] * 5}, {"head_dim": 16, "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 300.0}, "sliding_attention": {"rope_type": "proportional", "rope_theta": 90.0, "partial_rotary_factor": 0.25}}},
+        {"rope_parameters": {"full_attention": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 300.0}, "sliding_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 90.0}}},
+    ], "edits": [
+        ({}, {"norm_eps": 0.3}), ({}, {"rms_norm_eps": 0.3, "norm_eps": "(removed)"}), ({}, {"hidden_act": "gelu"}), ({}, {"sliding_window": 3}), ({}, {"layer_types": "(removed)"}), ({}, {"tie_embedding": False}),
+        ({}, {"rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": 300.0}, "sliding_attention": {"rope_type": "default", "rope_theta": 90.0}}}),
+        ({}, {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 300.0, "partial_rotary_factor": 0.5}, "sliding_attention": {"rope_type": "default", "rope_theta": 90.0}}}),
+        ({}, {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 300.0}}}), ({}, {"rope_parameters": {"rope_type": "default", "rope_theta": 300.0}}),
+    ]},
     "lfm2": {"base": {
         "hidden_size": 32, "head_dim": 8, "num_hidden_layers": 4, "max_position_embeddings": 64, "intermediate_size": 40,
         "layer_types": ["conv", "full_attention", "conv", "full_attention"], "block_multiple_of": 16,

@@ -1,6 +1,8 @@
 // LFM2 (Liquid AI): short gated convolutions, every few layers attention with
 // norms of q and k; also with mixtures of experts behind a few dense layers.
-// Source of names and defaults: transformers' Lfm2Config and Lfm2MoeConfig.
+// LFM3: longer convolutions, attention within windows on some layers, gates of
+// heads, norms on both sides of each part. Source of names and defaults:
+// transformers' Lfm2Config, Lfm2MoeConfig and Lfm3Config (5.24).
 #include <algorithm>
 #include <vector>
 
@@ -94,10 +96,11 @@ struct Lfm2ConvConfig {
   bool bias = false;
 };
 
-absl::StatusOr<Lfm2ConvConfig> ReadLfm2Conv(const Json& json) {
+absl::StatusOr<Lfm2ConvConfig> ReadLfm2Conv(const Json& json,
+                                            int64_t fallback = 3) {
   Lfm2ConvConfig conv;
   INLAY_ASSIGN_OR_RETURN(const int64_t taps,
-                         JsonInt(json, "conv_L_cache", 3, 2, 64));
+                         JsonInt(json, "conv_L_cache", fallback, 2, 64));
   INLAY_ASSIGN_OR_RETURN(conv.bias, JsonBool(json, "conv_bias", false));
   conv.num_taps = static_cast<int>(taps);
   return conv;
@@ -215,6 +218,143 @@ absl::StatusOr<DecoderSpec> Lfm2Spec(const Json& json,
   return spec;
 }
 
+enum class Lfm3Layer : uint8_t { kConv, kWindow, kFull };
+constexpr int kLfm3FullRope = 0, kLfm3WindowRope = 1;
+
+struct Lfm3Config {
+  DecoderConfig decoder;
+  Lfm2ConvConfig conv;
+  std::vector<Lfm3Layer> layers;
+  int window = 0;
+  bool sandwich = true;
+  bool gated = true;
+  bool bias = false;
+  RopeSpec full_rope;
+  RopeSpec window_rope;
+};
+
+// Without a list the third of four has attention, and the first within a
+// window, but for the network's first.
+absl::StatusOr<std::vector<Lfm3Layer>> ReadLfm3Layers(const Json& json,
+                                                      int num_layers) {
+  const auto count = static_cast<size_t>(num_layers);
+  std::vector<Lfm3Layer> layers(count, Lfm3Layer::kConv);
+  const Json* types = JsonFind(json, "layer_types");
+  for (size_t i = 2; types == nullptr && i < count; i += 2) {
+    layers[i] = i % 4 == 2 ? Lfm3Layer::kFull : Lfm3Layer::kWindow;
+  }
+  if (types == nullptr) return layers;
+  bool is_known = types->is_array() && types->size() == count;
+  for (size_t i = 0; is_known && i < count; ++i) {
+    const Json& type = (*types)[i];
+    if (type == "full_attention") layers[i] = Lfm3Layer::kFull;
+    if (type == "sliding_attention") layers[i] = Lfm3Layer::kWindow;
+    is_known = layers[i] != Lfm3Layer::kConv || type == "conv";
+  }
+  if (is_known) return layers;
+  return absl::InvalidArgumentError(FormattedString(
+      "config.json: layer_types is %s; it must be an array of %d times "
+      "\"conv\", \"sliding_attention\" or \"full_attention\"",
+      DumpJson(*types), num_layers));
+}
+
+// Half of each head turns, by the frequencies of a whole one, where nothing is
+// said; within windows all of it.
+absl::Status ReadLfm3Ropes(const Json& own, Lfm3Config* config) {
+  Json json = own;
+  if (JsonFind(json, "rope_parameters") == nullptr) {
+    json["rope_parameters"] = {
+        {"full_attention",
+         {{"rope_type", "proportional"},
+          {"rope_theta", 1e6},
+          {"partial_rotary_factor", 0.5}}},
+        {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e4}}}};
+  }
+  INLAY_ASSIGN_OR_RETURN(
+      config->full_rope,
+      ReadRope(json, config->decoder, {.theta = 1e6}, "full_attention"));
+  INLAY_ASSIGN_OR_RETURN(
+      config->window_rope,
+      ReadRope(json, config->decoder, {.theta = 1e6}, "sliding_attention"));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Lfm3Config> ReadLfm3Config(const Json& own) {
+  const Json json = WithUsualNames(own, {{"rms_norm_eps", "norm_eps"}});
+  DecoderDefaults defaults;
+  defaults.vocab_size = 128000;
+  defaults.hidden_size = 2048;
+  defaults.intermediate_size = 7680;
+  defaults.num_layers = 24;
+  defaults.num_heads = 16;
+  defaults.num_kv_heads = 4;
+  defaults.head_dim = 128;
+  defaults.max_positions = 128000;
+  defaults.norm_epsilon = 1e-5;
+  defaults.epsilon_key = "norm_eps";
+  defaults.tie_embeddings = true;
+  Lfm3Config config;
+  INLAY_ASSIGN_OR_RETURN(config.decoder, ReadDecoderConfig(json, defaults));
+  config.decoder.activation = Activation::kSilu;  // whatever hidden_act says
+  INLAY_ASSIGN_OR_RETURN(config.conv, ReadLfm2Conv(json, 7));
+  INLAY_ASSIGN_OR_RETURN(config.layers,
+                         ReadLfm3Layers(json, config.decoder.num_layers));
+  INLAY_ASSIGN_OR_RETURN(config.window, ReadWindow(json, 256));
+  INLAY_ASSIGN_OR_RETURN(config.sandwich,
+                         JsonBool(json, "use_sandwich_norm", true));
+  INLAY_ASSIGN_OR_RETURN(config.gated,
+                         JsonBool(json, "use_attention_gate", true));
+  INLAY_ASSIGN_OR_RETURN(config.bias, JsonBool(json, "attention_bias", false));
+  INLAY_RETURN_IF_ERROR(ReadLfm3Ropes(json, &config));
+  return config;
+}
+
+// Its gates are the second layer: a number of each head.
+AttentionSpec Lfm3Attention(const Lfm3Config& config, bool slides,
+                            const std::string& prefix) {
+  AttentionSpec attention =
+      LlamaStyleAttention(config.decoder, prefix, config.bias, config.bias);
+  AddHeadNorms(config.decoder, prefix, NormKind::kRms, &attention);
+  attention.rope = slides ? kLfm3WindowRope : kLfm3FullRope;
+  attention.window = slides ? config.window : 0;
+  if (!config.gated) return attention;
+  attention.gated = attention.gate_apart = attention.head_gates = true;
+  attention.qkv.insert(
+      attention.qkv.begin() + 1,
+      LinearSpec{prefix + "self_attn.gate_proj", config.decoder.num_heads,
+                 config.decoder.hidden_size});
+  return attention;
+}
+
+absl::StatusOr<DecoderSpec> Lfm3Spec(const Json& json) {
+  INLAY_ASSIGN_OR_RETURN(const Lfm3Config config, ReadLfm3Config(json));
+  const DecoderConfig& decoder = config.decoder;
+  DecoderSpec spec = LlamaStyleDecoder(decoder, NormKind::kRms);
+  spec.max_positions = UsablePositions(decoder.max_positions, config.full_rope);
+  spec.final_norm.name = "model.embedding_norm";
+  spec.ropes = {config.full_rope, config.window_rope};
+  const auto norm = [&](const std::string& name) {
+    return NormSpec{NormKind::kRms, name, decoder.norm_epsilon};
+  };
+  for (int i = 0; i < decoder.num_layers; ++i) {
+    const std::string prefix = LayerPrefix(i);
+    const Lfm3Layer kind = config.layers[static_cast<size_t>(i)];
+    PartSpec part = Lfm2Conv(config.conv, decoder.hidden_size, prefix);
+    if (kind != Lfm3Layer::kConv) {
+      part = Lfm3Attention(config, kind == Lfm3Layer::kWindow, prefix);
+    }
+    LayerSpec& layer = spec.layers.emplace_back();
+    layer.blocks.push_back(
+        {.pre_norm = norm(prefix + "operator_norm"), .part = std::move(part)});
+    layer.blocks.push_back({.pre_norm = norm(prefix + "ffn_norm"),
+                            .part = Lfm2Mlp(decoder, prefix)});
+    if (!config.sandwich) continue;
+    layer.blocks[0].post_norm = norm(prefix + "post_operator_norm");
+    layer.blocks[1].post_norm = norm(prefix + "post_ffn_norm");
+  }
+  return spec;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> MakeLfm2(const Json& json,
@@ -230,6 +370,12 @@ absl::StatusOr<std::unique_ptr<Model>> MakeLfm2Moe(const Json& json,
   INLAY_ASSIGN_OR_RETURN(const Lfm2Experts experts, ReadLfm2Experts(json));
   INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
                          Lfm2Spec(json, config, experts));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeLfm3(const Json& json,
+                                                ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, Lfm3Spec(json));
   return BuildDecoder(spec, build);
 }
 

@@ -236,6 +236,13 @@ constexpr RefusedKey kRefused[] = {
     {"mistral4", "norm_topk_prob", R"({"norm_topk_prob": null})", kBad},
     {"mistral4", "rope_interleave", R"({"rope_interleave": null})", kBad},
     {"lfm2_moe", "layer_types", R"({"layer_types": ["conv"]})", kBad},
+    {"lfm3", "layer_types", R"({"layer_types": ["conv", "conv", "mamba"]})",
+     kBad},
+    {"lfm3", "layer_types", R"({"layer_types": "conv"})", kBad},
+    {"lfm3", "conv_L_cache", R"({"conv_L_cache": 1})", kBad},
+    {"lfm3", "partial_rotary_factor", R"({"rope_parameters": {
+        "full_attention": {}, "sliding_attention": {
+            "rope_type": "default", "partial_rotary_factor": 0.5}}})"},
     {"gemma3_text", "attn_logit_softcapping",
      R"({"attn_logit_softcapping": 30.0})"},
     {"deepseek_v2", "norm_topk_prob", R"({"norm_topk_prob": true})"},
@@ -377,6 +384,29 @@ TEST(FamilyKeysTest, AxsNorms) {
   EXPECT_EQ(spec.layers[1].blocks[1].post_norm.name,
             "model.layers.1.post_mlp_layernorm");
   EXPECT_EQ(std::get<MoeSpec>(spec.layers[1].blocks[1].part).correction, "");
+}
+
+// What LFM3 assumes where nothing is said.
+TEST(FamilyKeysTest, Lfm3sLayers) {
+  const DecoderSpec spec = Described("lfm3", R"({"num_hidden_layers": 7,
+      "layer_types": null, "rope_parameters": null, "sliding_window": 9})");
+  ASSERT_EQ(spec.layers.size(), 7u);
+  for (size_t i = 0; i < 7; ++i) {
+    SCOPED_TRACE(i);
+    const auto* attention =
+        std::get_if<AttentionSpec>(&spec.layers[i].blocks[0].part);
+    ASSERT_EQ(attention != nullptr, i > 0 && i % 2 == 0);
+    if (attention == nullptr) continue;
+    EXPECT_EQ(attention->window, i == 4 ? 9 : 0);
+    const RopeSpec& rope = spec.ropes[static_cast<size_t>(attention->rope)];
+    EXPECT_EQ(rope.theta, i == 4 ? 1e4 : 1e6);
+    EXPECT_EQ(rope.rotated_pairs, i == 4 ? 0 : attention->head_dim / 4);
+  }
+  const DecoderSpec plain = Described("lfm3", R"({"use_sandwich_norm": false,
+      "use_attention_gate": false, "rms_norm_eps": 0.25})");
+  EXPECT_EQ(plain.final_norm.epsilon, 0.25f);
+  EXPECT_EQ(plain.layers[0].blocks[0].post_norm.kind, NormKind::kNone);
+  EXPECT_FALSE(std::get<AttentionSpec>(plain.layers[2].blocks[0].part).gated);
 }
 
 // Layers of Hunyuan differ in what their lists say; the shared MLP is as wide

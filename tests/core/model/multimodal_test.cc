@@ -58,6 +58,8 @@ const Inside kInside[] = {
       kHead}},
     {"models/lfm2",
      {"Lfm2VlForConditionalGeneration", "lfm2_vl", "", kNew, kHead}},
+    {"models/lfm3",
+     {"Lfm3VlForConditionalGeneration", "lfm3_vl", "", kNew, kHead}},
     {"models/deepseek_v3", {"KimiVLForConditionalGeneration", "kimi_vl", ""}},
     {"quantized/awq_int4", {"LlavaForConditionalGeneration", "llava", ""}},
     {"quantized/bnb_nf4",

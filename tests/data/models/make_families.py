@@ -45,6 +45,10 @@ FAMILIES = {
     'lfm2_moe': ('Lfm2Moe', dict(DERIVED, moe_intermediate_size=32, num_hidden_layers=3, num_dense_layers=2, num_experts=4, num_experts_per_tok=2, norm_eps=1e-3,
                                  layer_types=['conv', 'full_attention', 'conv'], routed_scaling_factor=1.0, tie_word_embeddings=True),
                  dict(DEFAULT, rope_theta=1000000.0), dict(rms_norm_eps=None)),
+    'lfm3': ('Lfm3', dict(DERIVED, vocab_size=128, head_dim=16, intermediate_size=16, num_hidden_layers=3, norm_eps=1e-3, rms_norm_eps=None, sliding_window=32,
+                          layer_types=['conv', 'sliding_attention', 'full_attention'], tie_word_embeddings=True),
+             dict(sliding_attention=dict(rope_type='default', rope_theta=10000.0),
+                  full_attention=dict(rope_type='proportional', rope_theta=1000000.0, partial_rotary_factor=0.5)), {}),
     'olmoe': ('Olmoe', dict(DERIVED, intermediate_size=32, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False, clip_qkv=None, num_hidden_layers=1, tie_word_embeddings=True),
               dict(DEFAULT, rope_theta=10000.0), {}),
     'seed_oss': ('SeedOss', dict(GROUPED, num_hidden_layers=1, attention_bias=True, attention_out_bias=False, mlp_bias=False, attention_dropout=0.1, residual_dropout=0.1),
@@ -326,7 +330,7 @@ def write(name):
     reference = model_class.from_pretrained(folder, config=config, dtype=torch.float32, attn_implementation=attention).eval()
     near = changed(reference)
     # Few where every token goes the same way.
-    is_plain = 'num_experts_per_tok' not in keys and 'moe_k' not in keys and 'moe_topk' not in keys and 'ffn_config' not in keys and (rope is None or rope['rope_type'] != 'longrope')
+    is_plain = 'num_experts_per_tok' not in keys and 'moe_k' not in keys and 'moe_topk' not in keys and 'ffn_config' not in keys and (rope is None or rope.get('rope_type') != 'longrope')
     cases = [clear_case(reference, near, n) for n in ((1, 130) if is_plain else (1, 33, 130))]
     golden = dict(format=1, name=name, architecture=architecture, model_type=config.model_type, weights_dtype='bfloat16', vocab_size=config.vocab_size, cases=cases)
     (folder / 'golden.json').write_text(json.dumps(golden, separators=(',', ':')) + '\n')
