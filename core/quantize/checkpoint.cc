@@ -316,9 +316,12 @@ class CheckpointQuantizer {
 
   absl::Status WriteTensor(size_t i, SafetensorsWriter* writer) {
     const QuantizedTensor& row = pass_.report().tensors[i];
+    // Of convolutions, whose shape the file keeps: rows are channels.
+    const bool is_taps = row.shape.size() == 3;
     INLAY_ASSIGN_OR_RETURN(
         RowReader reader,
-        RowReader::Create(pass_.source(), pass_.info(i), GgufLayout::kSame, {},
+        RowReader::Create(pass_.source(), pass_.info(i),
+                          is_taps ? GgufLayout::kTaps : GgufLayout::kSame, {},
                           pass_.pool()));
     if (!IsConverted(i)) {
       return pass_.Write(i, reader, nullptr, [writer](auto bytes) {

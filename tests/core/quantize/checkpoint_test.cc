@@ -486,6 +486,32 @@ TEST_F(CheckpointTest, NumbersOfLayersStay) {
   }
 }
 
+// Nor have those of convolutions another shape; the layers around them are
+// quantised.
+TEST_F(CheckpointTest, ConvolutionsStay) {
+  QuantizeOptions options = Options("u4_g32", QuantizeMethod::kNearest);
+  options.calibration_sequences.clear();
+  for (const auto& [model, conv] :
+       {std::pair{"lfm3", "model.layers.0.conv.conv.weight"},
+        {"mamba2", "backbone.layers.0.mixer.conv1d.weight"}}) {
+    SCOPED_TRACE(model);
+    std::filesystem::remove_all(Folder());
+    const auto source = OpenModelFiles(Golden(model), {});
+    ASSERT_TRUE(source.ok()) << source.status();
+    const auto report = QuantizeModel(*source, options, Folder());
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_LT(report->bytes_after, report->bytes_before);
+    const auto written = OpenModelFiles(Folder(), {});
+    ASSERT_TRUE(written.ok()) << written.status();
+    const WeightInfo* from = source->weights->Find(conv);
+    const WeightInfo* to = written->weights->Find(conv);
+    ASSERT_TRUE(from != nullptr && to != nullptr);
+    EXPECT_EQ(to->shape, from->shape);
+    EXPECT_EQ(ReadAll(*written->weights, *to),
+              ReadAll(*source->weights, *from));
+  }
+}
+
 // Layers in blocks are none that NearestE4M3 knows: a tensor that keeps its
 // type is not written in it.
 TEST_F(CheckpointTest, QuantisedSourcesAreRefused) {
