@@ -37,7 +37,7 @@ class Simulation {
     lease_percent_ = Chance(30) ? Draw(1, 20) : 0;
     hold_percent_ = Chance(30) ? Draw(1, 10) : 0;
     timed_ = Chance(30);
-    engine_.kv.has_tier = Chance(40);
+    engine_.kv.has_tier = Chance(60);
     engine_.loads = [this] { return Draw(0, 3); };
     engine_.vocabulary = Draw(1, 4);
     const int step_us = Draw(1, 2000), token_us = Draw(0, 300);
@@ -292,12 +292,7 @@ class Simulation {
       if (any != 0) engine_.SetHold(any, Draw(0, 20));
       return;
     }
-    if (Chance(5) && !engine_.kv.tier.empty()) {
-      auto lost = engine_.kv.tier.begin();
-      std::advance(lost, Draw(0, static_cast<int>(engine_.kv.tier.size()) - 1));
-      engine_.kv.tier.erase(lost);
-      return;
-    }
+    if (Chance(30)) LoseWhatComes();
     const int op = Draw(0, 6);
     if (op == 0) return MaybeCancel(50);
     if (op == 1) return ForkAny();
@@ -306,6 +301,14 @@ class Simulation {
     if (idle == 0) return;
     if (op == 3) engine_.Rewind(idle, static_cast<size_t>(Draw(0, 30)));
     if (op == 4) engine_.sessions.erase(idle);
+  }
+
+  // Or some of it: others find the rest.
+  void LoseWhatComes() {
+    for (const auto& [id, session] : engine_.sessions) {
+      if (!session.coming.empty())
+        engine_.kv.tier.erase(session.coming.back().key);
+    }
   }
 
   void Drain() {

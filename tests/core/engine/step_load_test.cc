@@ -232,6 +232,51 @@ TEST_F(StepLoadTest, WhatIsToComeKeepsItsRoom) {
   EXPECT_EQ(Ended(id).tokens, want_);
 }
 
+// With a window, and blocks of two sizes, of which the last are in the middle
+// of what they hold.
+TEST(StepLoadOfGroupsTest, CancelledAnywhere) {
+  const std::vector<int32_t> prompt = RandomTokens(1, 330);
+  ModelOptions options;
+  std::vector<int32_t> want;
+  {
+    EngineHarness whole(GoldenModel("gemma3_text"));
+    ASSERT_TRUE(whole.ok());
+    want = whole.RunAlone(TokenRequest(prompt, 8)).tokens;
+    options.kv_budget_bytes = 48 * whole.BlockBytes();
+    options.host_cache_bytes = 256 * (whole.BlockBytes() + 1024);
+  }
+  EngineHarness harness(GoldenModel("gemma3_text"), {}, options);
+  ASSERT_TRUE(harness.ok());
+  EXPECT_EQ(harness.RunAlone(TokenRequest(prompt, 8)).tokens, want);
+  uint64_t most = 0;
+  for (uint64_t blocks = 1; blocks < 8; ++blocks) {
+    for (const uint32_t seed : {7, 8, 9, 10, 11, 12})
+      harness.RunAlone(TokenRequest(RandomTokens(seed, 330), 1));
+    const auto loaded = [&] { return harness.Metrics().tier_host_hit_blocks; };
+    const uint64_t before = loaded();
+    const SessionId session = *harness.runner().CreateSession();
+    const SessionId other = *harness.runner().CreateSession();
+    const auto decoder =
+        harness.runner().Submit(other, TokenRequest({1, 2, 3}, 300));
+    ASSERT_TRUE(decoder.ok());
+    EXPECT_TRUE(harness.engine().Step(0).ok());
+    const auto request =
+        harness.runner().Submit(session, TokenRequest(prompt, 8));
+    ASSERT_TRUE(request.ok());
+    for (int i = 0; i < 250 && loaded() < before + blocks; ++i)
+      EXPECT_TRUE(harness.engine().Step(1).ok());
+    most = std::max(most, loaded() - before);
+    EXPECT_TRUE(harness.runner().Cancel(*request).ok());
+    EXPECT_TRUE(harness.runner().Cancel(*decoder).ok());
+    harness.RunAll();
+    EXPECT_EQ(harness.BlocksUsed(), 0u);
+    EXPECT_EQ(harness.RunAlone(TokenRequest(prompt, 8)).tokens, want);
+    harness.runner().ReleaseSession(session);
+    harness.runner().ReleaseSession(other);
+  }
+  EXPECT_GT(most, 0u);
+}
+
 // A tier so small that what comes is lost while it comes.
 class LossyLoadTest : public StepLoadTest {
  protected:
