@@ -28,7 +28,7 @@ bool BlockLedger::IsShared(const SchedRequest& request, size_t group,
 
 int64_t BlockLedger::Need(const SchedRequest& request,
                           int64_t num_tokens) const {
-  if (num_tokens == 0) return 0;
+  if (num_tokens == 0) return request.num_coming;
   int64_t need = 0;
   for (size_t g = 0; g < groups_.size(); ++g) {
     const int64_t size = groups_[g].block_size;

@@ -28,7 +28,8 @@ class BlockLedger {
   }
   int64_t num_total() const { return pool_->num_total(); }
   // Blocks that num_tokens (>= 0) more tokens of the request take, the copy of
-  // a shared last block (or the one in the place of a state's) included.
+  // a shared last block (or the one in the place of a state's) included; of one
+  // with blocks to come, only 0 tokens and those blocks.
   int64_t Need(const SchedRequest& request, int64_t num_tokens) const;
   bool Fits(const SchedRequest& request, int64_t num_tokens) const {
     return Need(request, num_tokens) <= num_available();

@@ -51,6 +51,9 @@ absl::Status CheckRunning(const Scheduler& scheduler) {
       return Violated("running out of order at ", request.id);
     if (running[i]->in_flight != (running[i]->planned_tokens > 0))
       return Violated("request ", request.id, ": stale plan");
+    if (!CanCompute(request) &&
+        (running[i]->in_flight || running[i]->planned_blocks > 0))
+      return Violated("request ", request.id, " is planned before its KV came");
   }
   return absl::OkStatus();
 }
@@ -64,7 +67,7 @@ absl::Status CheckWaiting(const Scheduler& scheduler) {
         request.state != RequestState::kPreempted) {
       return Violated("request ", request.id, " waits in another state");
     }
-    if (request.num_computed > 0)
+    if (request.num_computed > 0 || request.num_coming > 0)
       return Violated("request ", request.id, " waits and has KV");
     if (last != nullptr && !RanksBefore(last->request, request))
       return Violated("waiting out of order at ", request.id);
@@ -129,7 +132,19 @@ absl::Status CheckTables(const Scheduler& scheduler, const KvBlockPool& pool) {
     }
     return tables.insert(of_request).second;
   };
+  const auto gone_or_coming = [](const KvTables& tables) {
+    int64_t count = 0;
+    for (size_t g = 0; g < tables.num_groups(); ++g) {
+      const auto blocks = tables.group(g).blocks();
+      count += std::count(blocks.begin(), blocks.end(), KvBlockTable::kNoBlock);
+    }
+    return count;
+  };
   const auto add_request = [&](const SchedRequest& request) -> absl::Status {
+    if (request.num_coming > gone_or_coming(*request.tables)) {
+      return Violated("request ", request.id, ": ", request.num_coming,
+                      " blocks are to come, its tables have no place for them");
+    }
     if (!add(request.tables))
       return Violated("request ", request.id, ": its tables have two owners");
     for (size_t g = 0; g < request.tables->num_groups(); ++g) {

@@ -18,6 +18,15 @@ struct PrefixHit {
   int64_t num_held = 0;
 };
 
+// What a request holds as it is admitted.
+struct KvTaken {
+  int64_t num_tokens = 0;
+  // Blocks of these tokens that are still to come from elsewhere: the scheduler
+  // keeps room for them, and plans nothing for the request until it is told
+  // that there are none left (Scheduler::SetComing).
+  int64_t num_coming = 0;
+};
+
 // Called from inside Scheduler::Plan() only, which must not be called back.
 class KvOwner {
  public:
@@ -25,9 +34,9 @@ class KvOwner {
   // Changes nothing.
   virtual PrefixHit Peek(const SchedRequest& request) = 0;
   // The request is admitted: fills its tables (empty) with what is cached of
-  // its first max_tokens (>= 0) tokens; the tokens it holds then. Takes no more
-  // available blocks than Peek() said.
-  virtual int64_t Take(const SchedRequest& request, int64_t max_tokens) = 0;
+  // its first max_tokens (>= 0) tokens. Takes no more available blocks, those
+  // to come included, than Peek() said.
+  virtual KvTaken Take(const SchedRequest& request, int64_t max_tokens) = 0;
   // Clears the request's tables; every block that nobody else holds becomes
   // available.
   virtual void Drop(const SchedRequest& request) = 0;
@@ -37,7 +46,7 @@ class KvOwner {
 class NoPrefixes final : public KvOwner {
  public:
   PrefixHit Peek(const SchedRequest&) override { return {}; }
-  int64_t Take(const SchedRequest&, int64_t) override { return 0; }
+  KvTaken Take(const SchedRequest&, int64_t) override { return {}; }
   void Drop(const SchedRequest& request) override { request.tables->Clear(); }
 };
 

@@ -53,17 +53,30 @@ void OrderByTurn(std::vector<SchedEntry*>* entries) {
                    });
 }
 
-// One token each. One that finds no block and nobody below it to take it from
-// keeps its KV and sits the step out.
+// For blocks that come beside the step; a claim like that of tokens, so that it
+// goes with whoever is preempted.
+void KeepRoomToLoad(SchedEntry* entry, PlanContext* context) {
+  entry->may_load = true;
+  entry->planned_blocks = entry->request.num_coming;
+  context->ledger->Claim(entry->planned_blocks);
+}
+
+// One token each, or room for what is to come. One that finds no block and
+// nobody below it to take it from keeps its KV and sits the step out.
 void PlanDecodes(PlanContext* context) {
   // By index: MakeRoom() may remove entries behind this one.
   const std::vector<SchedEntry*>& running = context->queues->running();
   for (size_t i = 0; i < running.size(); ++i) {
-    if (!IsDecode(running[i]->request)) continue;
-    if (MakeRoom(running[i], 1, context)) {
-      Give(running[i], 1, context);
-    } else {
+    SchedEntry* entry = running[i];
+    const bool loads = !CanCompute(entry->request);
+    entry->may_load = false;
+    if (!loads && !IsDecode(entry->request)) continue;
+    if (!MakeRoom(entry, loads ? 0 : 1, context)) {
       ++context->plan->num_blocked;
+    } else if (loads) {
+      KeepRoomToLoad(entry, context);
+    } else {
+      Give(entry, 1, context);
     }
   }
 }
@@ -81,7 +94,8 @@ void LimitDecodes(PlanContext* context) {
   for (SchedEntry* entry : context->queues->running()) {
     if (entry->planned_tokens > 0) {
       given.push_back(entry);
-    } else if (!prefills && !IsDecode(entry->request)) {
+    } else if (!prefills && CanCompute(entry->request) &&
+               !IsDecode(entry->request)) {
       prefills = true;
       context->due_position = entry->request.num_computed;
     }
@@ -212,12 +226,18 @@ bool AdmitHead(SchedEntry* head, PlanContext* context) {
     return false;
   }
   SchedRequest& request = head->request;
-  request.num_computed = context->owner->Take(request, cached);
+  const KvTaken taken = context->owner->Take(request, cached);
+  request.num_computed = taken.num_tokens;
+  request.num_coming = taken.num_coming;
   // What is cached costs no turn; what a preempted one finds again was paid.
   if (request.state == RequestState::kWaiting)
     context->shares->Charge(request.share_key, -request.num_computed);
   queues->Admit(head);
   context->shares->Advance(request.share_tag);
+  if (!CanCompute(request)) {
+    KeepRoomToLoad(head, context);
+    return true;
+  }
   if (IsDecode(request)) {
     const bool in_time = DecodeFitsTime(request, *context);
     if (in_time) Give(head, 1, context);
@@ -242,7 +262,7 @@ void PlanPrefills(PlanContext* context) {
   for (size_t i = 0; i < running.size() && context->budget > 0;) {
     SchedEntry* entry = running[i];
     const SchedRequest& request = entry->request;
-    if (IsDecode(request)) {
+    if (IsDecode(request) || !CanCompute(request)) {
       ++i;
       continue;
     }
@@ -293,7 +313,8 @@ void PlanAdmissions(PlanContext* context) {
 // Prefill that was due and found no room has left the step empty.
 void PlanAnyDecode(PlanContext* context) {
   for (SchedEntry* entry : context->queues->running()) {
-    if (!IsDecode(entry->request) || !context->ledger->Fits(entry->request, 1))
+    if (!CanCompute(entry->request) || !IsDecode(entry->request) ||
+        !context->ledger->Fits(entry->request, 1))
       continue;
     Give(entry, 1, context);
     return;
@@ -342,6 +363,12 @@ void PlanStep(PlanContext* context, std::vector<SchedEntry*>* scheduled) {
       context->plan->shape.num_tokens == 0)
     PlanAnyDecode(context);
   AddItems(context, scheduled);
+  // Between plans nobody has a claim.
+  for (SchedEntry* entry : context->queues->running()) {
+    if (CanCompute(entry->request)) continue;
+    entry->planned_blocks = 0;
+    context->loads |= entry->may_load;
+  }
   context->plan->predicted_us = context->cost.PredictUs(context->plan->shape);
 }
 

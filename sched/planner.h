@@ -36,6 +36,7 @@ struct PlanContext {
   bool prefill_given = false;
   bool prefill_waits = false;  // a running one was left out for want of time
   bool prefill_late = false;   // it got nothing in this step, for want of time
+  bool loads = false;          // blocks may come to somebody
   int32_t num_preempted_running = 0;
 };
 

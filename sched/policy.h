@@ -39,6 +39,11 @@ inline bool IsDecode(const SchedRequest& request) {
   return request.pending() == 1;
 }
 
+// Whether it could have tokens in a step: not while its KV is on the way.
+inline bool CanCompute(const SchedRequest& request) {
+  return request.num_coming == 0;
+}
+
 // Tokens of the request's next chunk when `budget` (>= 0) tokens of the step
 // are left; 0 where it takes no part of itself.
 int32_t ChunkTokens(const SchedRequest& request, int64_t budget,

@@ -43,7 +43,9 @@ void Queues::Preempt(SchedEntry* entry, int64_t now_us) {
       std::lower_bound(running_.begin(), running_.end(), entry, RankOrder()));
   entry->planned_tokens = 0;
   entry->planned_blocks = 0;
+  entry->may_load = false;
   entry->request.num_computed = 0;
+  entry->request.num_coming = 0;
   entry->request.state = RequestState::kPreempted;
   entry->request.waiting_since_us = now_us;
   StartWaiting(entry);

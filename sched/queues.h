@@ -17,6 +17,7 @@ struct SchedEntry {
   SchedRequest request;
   int32_t planned_tokens = 0;
   int64_t planned_blocks = 0;
+  bool may_load = false;   // there is room for the blocks that are to come
   bool in_flight = false;  // has an item in the plan that is not committed yet
   // When it was last refused, and how many blocks were available then: looking
   // up what is cached of a long prompt again and again would cost every step.

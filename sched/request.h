@@ -45,6 +45,8 @@ struct SchedRequest {
   // Kept by the scheduler.
   int64_t num_computed = 0;       // tokens whose KV is in the tables; less than
                                   // num_tokens_total
+  int64_t num_coming = 0;         // blocks of these that are still to come:
+                                  // nothing is planned for it meanwhile
   int64_t num_prompt_tokens = 0;  // num_tokens_total at submission
   uint64_t arrival = 0;           // order of submission
   double share_tag = 0;  // virtual time at which its share began (fair_share.h)

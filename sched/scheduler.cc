@@ -124,10 +124,35 @@ const StepPlan& Scheduler::Plan(const PlanInput& input) {
         context.prefill_late ? steps_without_prefill_ + 1 : 0;
   }
   stalled_ = plan_.empty() && plan_.expired.empty() && !context.out_of_time &&
-             !input.decodes_only;
+             !context.loads && !input.decodes_only;
   INLAY_DCHECK(CheckInvariants(*this, *pool_).ok());
   return plan_;
 }
+
+const SchedRequest* Scheduler::NextToLoad() const {
+  for (const SchedEntry* entry : queues_.running()) {
+    if (entry->may_load && !CanCompute(entry->request)) return &entry->request;
+  }
+  return nullptr;
+}
+
+int64_t Scheduler::num_coming() const {
+  int64_t sum = 0;
+  for (const SchedEntry* entry : queues_.running())
+    sum += entry->request.num_coming;
+  return sum;
+}
+
+void Scheduler::SetComing(RequestId id, const KvTaken& now) {
+  SchedEntry& entry = *requests_.at(id);
+  INLAY_DCHECK(!entry.in_flight && !CanCompute(entry.request));
+  INLAY_DCHECK(now.num_tokens <= entry.request.num_computed);
+  entry.request.num_computed = now.num_tokens;
+  entry.request.num_coming = now.num_coming;
+  stalled_ = false;
+}
+
+void Scheduler::WaitToLoad(RequestId id) { requests_.at(id)->may_load = false; }
 
 uint64_t Scheduler::EstimateFirstTokenUs(int64_t num_cached,
                                          int64_t num_tokens) const {

@@ -68,6 +68,18 @@ class Scheduler {
   // most `max_held` blocks; how many. Only while no plan is in flight.
   int PreemptTo(int64_t max_held, int64_t now_us);
 
+  // Requests whose KV comes from elsewhere (KvTaken) run, but are in no plan
+  // until it is there: the first in rank that the last plan kept room for;
+  // null: none.
+  const SchedRequest* NextToLoad() const;
+  // Blocks of all of them that are still to come.
+  int64_t num_coming() const;
+  // What such a request has now: no more tokens than before, fewer where some
+  // could not be had. Only while it is in no plan in flight.
+  void SetComing(RequestId id, const KvTaken& now);
+  // There was no room after all: not before the next plan.
+  void WaitToLoad(RequestId id);
+
   // False also when the last plan had nothing in it and nothing has happened
   // since: all that is left waits for blocks that others hold.
   bool HasWork() const { return !requests_.empty() && !stalled_; }

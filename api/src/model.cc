@@ -88,6 +88,7 @@ inlay_model_info ToModelInfo(const ModelHandle& handle) {
     result.kv_bytes_per_token = loaded.kv_layout.bytes_per_token();
     result.kv_capacity_tokens =
         static_cast<uint64_t>(handle.loaded.runner->kv_capacity_tokens());
+    result.embedding_size = static_cast<uint64_t>(loaded.embedding_size());
   } else if (loaded.tokenizer != nullptr) {
     result.vocab_size = static_cast<uint64_t>(loaded.tokenizer->vocab_size());
   }
@@ -151,8 +152,14 @@ void inlay_model_release(inlay_model* model) {
   });
 }
 
-void inlay_model_info_init(inlay_model_info* info) {
-  if (info != nullptr) InitStruct(info);
+void(inlay_model_info_init)(inlay_model_info* info) {
+  inlay_model_info_init_sized(info, kFirstSize<inlay_model_info>);
+}
+
+void inlay_model_info_init_sized(inlay_model_info* info, size_t size) {
+  inlay_model_info zero;
+  InitStruct(&zero);
+  InitSized(zero, info, size);
 }
 
 inlay_status inlay_model_get_info(inlay_model* model, inlay_model_info* info,

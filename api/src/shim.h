@@ -56,6 +56,9 @@ template <>
 inline constexpr size_t kFirstSize<inlay_model_options> =
     offsetof(inlay_model_options, host_cache_bytes);
 template <>
+inline constexpr size_t kFirstSize<inlay_model_info> =
+    offsetof(inlay_model_info, embedding_size);
+template <>
 inline constexpr size_t kFirstSize<inlay_stats> = offsetof(inlay_stats,
                                                            kv_blocks_cached);
 template <>

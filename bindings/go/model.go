@@ -224,6 +224,9 @@ type ModelInfo struct {
 	BOS, EOS         int32 // -1: none
 	HasTokenizer     bool
 	HasChatTemplate  bool
+	// EmbeddingSize is the length of what EmbeddingDefault gives, through the files' Dense modules; with another pooling it is
+	// HiddenSize. 0: the files ask for what is not supported.
+	EmbeddingSize int
 }
 
 // Info describes the model.
@@ -235,7 +238,7 @@ func (m *Model) Info() (ModelInfo, error) {
 	}
 	info := capi.NewInlay_model_info()
 	defer capi.DeleteInlay_model_info(info)
-	capi.Inlay_model_info_init(info)
+	capi.Inlay_model_info_init_sized(info, capi.SizeofModelInfo)
 	if err := call(func(object *uintptr) int32 { return capi.Inlay_model_get_info(number, info, object) }); err != nil {
 		return ModelInfo{}, err
 	}
@@ -254,6 +257,7 @@ func (m *Model) Info() (ModelInfo, error) {
 		EOS:              info.GetEos_token(),
 		HasTokenizer:     info.GetHas_tokenizer() != 0,
 		HasChatTemplate:  info.GetHas_chat_template() != 0,
+		EmbeddingSize:    int(info.GetEmbedding_size()),
 	}, nil
 }
 

@@ -313,7 +313,7 @@ func TestStatisticsAndMetrics(t *testing.T) {
 	}
 	info, err := model.Info()
 	if err != nil || info.Architecture != "LlamaForCausalLM" || info.Layers == 0 || info.EOS != 6 || !info.HasTokenizer ||
-		!info.HasChatTemplate || info.MaxContext != 2048 || info.WeightBytes == 0 {
+		!info.HasChatTemplate || info.EmbeddingSize != info.HiddenSize || info.MaxContext != 2048 || info.WeightBytes == 0 {
 		t.Errorf("%+v, %v", info, err)
 	}
 	json, err := inlay.Inspect(pocket)

@@ -88,6 +88,7 @@ INLAY_GO_NUMBER(const char* inlay_buffer_data)
 %ignore inlay_step_info_init;
 %ignore inlay_stats_init;
 %ignore inlay_model_options_init;
+%ignore inlay_model_info_init;
 %ignore inlay_quantize_options_init;
 %ignore inlay_request_options_init;
 /* A keyword. */

@@ -33,8 +33,20 @@ struct KvSequence {
     return KvSequence(std::move(blocks));
   }
 
+  // A block that a tier below has, and the tables have not yet.
+  struct Coming {
+    size_t group = 0;
+    int64_t index = 0;  // in the group's table
+    KvBlockKey key;
+  };
+  int64_t num_coming() const {
+    return static_cast<int64_t>(coming.size() - num_come);
+  }
+
   KvTables tables;
   PrefixCursors cursors;
+  std::vector<Coming> coming;  // group by group, from the front on
+  size_t num_come = 0;         // of these, are in the tables by now
 };
 
 // Thread-compatible: the model runner's mutex guards it, but for base(), which
@@ -83,10 +95,19 @@ class KvCache {
   // Whether the block is still there: not evicted, and not moved. `tokens`:
   // those of the match.
   bool IsThere(const Located& block, absl::Span<const int32_t> tokens) const;
-  // Puts what is cached of `tokens`, or in a tier, into the empty sequence: how
-  // many tokens.
+  // Puts what is cached of `tokens` into the empty sequence: how many tokens.
   int64_t Take(uint64_t salt, absl::Span<const int32_t> tokens,
                KvSequence* sequence);
+  // The same with what the tier has, whose blocks are still to come:
+  // LoadBlock(), until none is (num_coming()). Uses up no block for those. At
+  // most max_tokens, fewer than there are `tokens` or as many.
+  int64_t BeginTake(uint64_t salt, absl::Span<const int32_t> tokens,
+                    int64_t max_tokens, KvSequence* sequence);
+  // The next of them comes. RESOURCE_EXHAUSTED: there is no room; NOT_FOUND:
+  // the tier has lost it. tokens: of the sequence, at least those of
+  // BeginTake().
+  absl::Status LoadBlock(absl::Span<const int32_t> tokens,
+                         KvSequence* sequence);
   // Gives the empty sequence new blocks for num_tokens tokens, in each group
   // those from first_blocks[group] on; WriteBlock() fills them. False, with
   // nothing changed, when there is no room.
@@ -99,13 +120,16 @@ class KvCache {
   // its next tokens do not read goes. tokens: at least those of the table.
   void Publish(uint64_t salt, absl::Span<const int32_t> tokens,
                KvSequence* sequence);
-  // The sequence is empty afterwards; what it held can be found.
+  // The sequence is empty afterwards; what it held can be found: of one that
+  // blocks are still to come to, those before, where there is no window.
   void Retire(uint64_t salt, absl::Span<const int32_t> tokens,
               KvSequence* sequence);
   // Empty afterwards; nothing more of it can be found than before.
   static void Clear(KvSequence* sequence) {
     sequence->tables.Clear();
     sequence->cursors.assign(sequence->cursors.size(), PrefixCursor());
+    sequence->coming.clear();
+    sequence->num_come = 0;
   }
 
   // Adds extents up to `bytes` in all, as far as the device has room.
@@ -145,10 +169,10 @@ class KvCache {
   absl::Status AddExtent();
   // A block's tokens as the tier keeps them; valid until the next call.
   absl::Span<const int32_t> Padded(absl::Span<const int32_t> tokens);
-  bool TakeFromTier(absl::Span<const int32_t> tokens, KvMatch* match,
-                    KvSequence* sequence);
-  bool ReadFromTier(absl::Span<const int32_t> tokens,
-                    absl::Span<const int32_t> loaded, KvMatch* match);
+  absl::Status FillFromTier(absl::Span<const int32_t> tokens,
+                            const KvSequence::Coming& from, int32_t id);
+  // What has come stays, as far as it is a beginning of all.
+  void CutToCome(KvSequence* sequence) const;
   // By extent, whether it is one of the `count` with the fewest blocks in use.
   std::vector<bool> EmptiestExtents(int64_t count) const;
 

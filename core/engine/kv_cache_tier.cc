@@ -50,73 +50,78 @@ KvMatch KvCache::Look(uint64_t salt, absl::Span<const int32_t> tokens) const {
   return index_->Find(salt, tokens, &below);
 }
 
-// Replaces what of the match is below by the blocks `loaded`, filled.
-bool KvCache::ReadFromTier(absl::Span<const int32_t> tokens,
-                           absl::Span<const int32_t> loaded, KvMatch* match) {
-  size_t next = 0;
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    PrefixMatch& part = match->groups[g];
-    for (const PrefixMatch::Below& below : part.below) {
-      const int32_t id = loaded[next++];
-      const auto of_block = BlockTokens(tokens, below.index, groups_[g]);
-      const auto bytes = storage_.BeginWrite(id);
-      if (!bytes.ok()) return false;
-      if (!tier_->Get(below.key, Padded(of_block), *bytes)) {
-        // So that it is not found again.
-        tier_->Drop(below.key);
-        return false;
-      }
-      if (!storage_.FinishWrite(id).ok()) return false;
-      part.blocks[static_cast<size_t>(below.index)] = id;
-    }
-  }
-  return true;
-}
-
-// False: there is no room, or something is not there after all.
-bool KvCache::TakeFromTier(absl::Span<const int32_t> tokens, KvMatch* match,
-                           KvSequence* sequence) {
-  // Held until the sequence has them, so that making room for the others does
-  // not take them away.
-  std::vector<int32_t> held;
-  held.reserve(static_cast<size_t>(match->num_blocks()));
-  const auto release = absl::MakeCleanup([&] {
-    for (const int32_t id : held) pool_.Unref(id);
-  });
-  for (const PrefixMatch& part : match->groups) {
-    for (const int32_t id : part.blocks) {
-      if (id < 0) continue;
-      pool_.Ref(id);
-      held.push_back(id);
-    }
-  }
-  auto loaded = pool_.Allocate(match->num_below());
-  if (!loaded.ok()) return false;
-  held.insert(held.end(), loaded->begin(), loaded->end());
-  if (!ReadFromTier(tokens, *loaded, match)) return false;
-  auto undo = absl::MakeCleanup([&] { sequence->tables.Clear(); });
-  for (size_t g = 0; g < groups_.size(); ++g)
-    sequence->tables.group(g).Share(match->groups[g].blocks, match->num_tokens);
-  std::move(undo).Cancel();
-  return true;
-}
-
 int64_t KvCache::Take(uint64_t salt, absl::Span<const int32_t> tokens,
                       KvSequence* sequence) {
-  // What the tier could not give it does not have the next time; it may have
-  // lost other blocks by then.
-  constexpr int kAttempts = 3;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    KvMatch match = Look(salt, tokens);
-    if (match.num_below() == 0) break;
-    if (!TakeFromTier(tokens, &match, sequence)) continue;
-    Publish(salt, tokens, sequence);
-    return match.num_tokens;
-  }
   const KvMatch match = index_->Find(salt, tokens);
   if (match.num_tokens > 0)
     index_->Take(match, salt, tokens, &sequence->tables, &sequence->cursors);
   return match.num_tokens;
+}
+
+// Of the tokens behind the most, too: what ends within a full block below is
+// found by all of that block's.
+int64_t KvCache::BeginTake(uint64_t salt, absl::Span<const int32_t> tokens,
+                           int64_t max_tokens, KvSequence* sequence) {
+  KvMatch match = Look(salt, tokens);
+  if (match.num_tokens > max_tokens) {
+    tokens = tokens.first(static_cast<size_t>(max_tokens));
+    match = Look(salt, tokens);
+  }
+  if (match.num_below() == 0) return Take(salt, tokens, sequence);
+  std::vector<KvSequence::Coming> coming;
+  coming.reserve(static_cast<size_t>(match.num_below()));
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    PrefixMatch& part = match.groups[g];
+    for (const PrefixMatch::Below& below : part.below) {
+      coming.push_back({g, below.index, below.key});
+      part.blocks[static_cast<size_t>(below.index)] = KvBlockTable::kNoBlock;
+    }
+  }
+  auto undo = absl::MakeCleanup([&] { sequence->tables.Clear(); });
+  for (size_t g = 0; g < groups_.size(); ++g)
+    sequence->tables.group(g).Share(match.groups[g].blocks, match.num_tokens);
+  std::move(undo).Cancel();
+  sequence->coming = std::move(coming);
+  sequence->num_come = 0;
+  return match.num_tokens;
+}
+
+absl::Status KvCache::FillFromTier(absl::Span<const int32_t> tokens,
+                                   const KvSequence::Coming& from, int32_t id) {
+  INLAY_ASSIGN_OR_RETURN(const auto bytes, storage_.BeginWrite(id));
+  const auto of_block = BlockTokens(tokens, from.index, groups_[from.group]);
+  if (!tier_->Get(from.key, Padded(of_block), bytes))
+    return absl::NotFoundError("the tier has lost a block");
+  return storage_.FinishWrite(id);
+}
+
+absl::Status KvCache::LoadBlock(absl::Span<const int32_t> tokens,
+                                KvSequence* sequence) {
+  const KvSequence::Coming& next = sequence->coming[sequence->num_come];
+  INLAY_ASSIGN_OR_RETURN(const std::vector<int32_t> fresh, pool_.Allocate(1));
+  if (!FillFromTier(tokens, next, fresh.front()).ok()) {
+    pool_.Unref(fresh.front());
+    // So that it is not found again.
+    tier_->Drop(next.key);
+    return absl::NotFoundError("a block of the tier cannot be read");
+  }
+  sequence->tables.group(next.group)
+      .Put(static_cast<size_t>(next.index), fresh.front());
+  if (++sequence->num_come == sequence->coming.size()) {
+    sequence->coming.clear();
+    sequence->num_come = 0;
+  }
+  return absl::OkStatus();
+}
+
+void KvCache::CutToCome(KvSequence* sequence) const {
+  if (sequence->num_coming() == 0) return;
+  const bool in_order = groups_.size() == 1 && groups_.front().window == 0;
+  const int64_t blocks =
+      in_order ? sequence->coming[sequence->num_come].index : 0;
+  sequence->tables.Truncate(blocks * groups_.front().block_size);
+  sequence->coming.clear();
+  sequence->num_come = 0;
 }
 
 bool KvCache::Allocate(int64_t num_tokens,

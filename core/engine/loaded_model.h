@@ -79,6 +79,11 @@ struct LoadedModel {
 
   // UNIMPLEMENTED when there is none.
   absl::StatusOr<const Tokenizer*> RequireTokenizer() const;
+  // Of a vector as `embedding` says; 0: that is not supported.
+  int64_t embedding_size() const {
+    if (!embedding.unsupported.empty()) return 0;
+    return embedding.dense.empty() ? info.hidden_size : info.pooled_width;
+  }
 };
 
 // CANCELLED when `options.progress` says so; otherwise the first error of the

@@ -250,7 +250,7 @@ class ModelRunner final : private KvOwner {
   // KvOwner, called by the scheduler while it plans.
   PrefixHit Peek(const SchedRequest& request) override
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  int64_t Take(const SchedRequest& request, int64_t max_tokens) override
+  KvTaken Take(const SchedRequest& request, int64_t max_tokens) override
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Drop(const SchedRequest& request) override
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -358,6 +358,26 @@ class ModelRunner final : private KvOwner {
   // Waits while blocks are written to for nobody, without the mutex. One that
   // ends afterwards is waited for with it.
   void WaitForEndedAhead();
+  // KV on its way from a tier (step_load.cc). Less for the step that is to be
+  // planned where a block is due.
+  void LeaveTimeToLoad(PlanInput& input) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Brings some of it, at the end of the step that began then, unless it has
+  // none of its time left; whether any came. No plan may be in flight.
+  bool Load(const StepLimits& limits, SteadyTime begin)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  double LoadingEndsUs(const StepLimits& limits, double elapsed_us) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What a block may take.
+  double LoadUs() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  enum class Came : uint8_t {
+    kBlock,
+    kOther,  // not from below: what is missing was looked for anew
+    kNoRoom
+  };
+  Came LoadBlock(Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LookAgain(Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetComing(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountStep(const StepTimes& times, const StepLimits& limits)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CommitItems(const absl::Status& executed)
@@ -437,6 +457,8 @@ class ModelRunner final : private KvOwner {
   StepPlan plan_ ABSL_GUARDED_BY(mu_);
   std::vector<StepResult> results_ ABSL_GUARDED_BY(mu_);
   EngineMetrics metrics_ ABSL_GUARDED_BY(mu_);
+  double load_us_ ABSL_GUARDED_BY(mu_) = 0;  // a block from a tier, lately
+  int32_t steps_without_load_ ABSL_GUARDED_BY(mu_) = 0;     // for want of time
   std::vector<std::string> failures_ ABSL_GUARDED_BY(mu_);  // to be logged
   // Null: nothing is recorded. Shared with who flushes it.
   std::shared_ptr<Recorder> recorder_ ABSL_GUARDED_BY(mu_);

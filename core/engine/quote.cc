@@ -4,6 +4,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "core/engine/model_runner.h"
+#include "memory/formatted_string.h"
 #include "memory/kv/reservation.h"
 #include "memory/status.h"
 #include "sched/policy.h"
@@ -16,10 +17,24 @@ namespace inlay {
 absl::Status ModelRunner::SetAside(const SchedRequest& entry,
                                    KvSequence& hold) {
   const SchedulerConfig& config = scheduler_->config();
+  const auto rest_of = [&](size_t g) {
+    return std::max<int64_t>(0, PeakKvTokens(entry, config, config.groups[g]) -
+                                    hold.tables.group(g).num_tokens());
+  };
+  int64_t needed = 0;
+  for (size_t g = 0; g < config.groups.size(); ++g)
+    needed += hold.tables.group(g).BlocksNeeded(rest_of(g));
+  const int64_t coming = scheduler_->num_coming();
+  const int64_t available = kv_->pool().num_available();
+  if (coming > 0 && needed > available - coming) {
+    return absl::ResourceExhaustedError(FormattedString(
+        "KV blocks: %d needed, %d available, %d of them wanted for KV that is "
+        "on its way",
+        needed, available, coming));
+  }
   for (size_t g = 0; g < config.groups.size(); ++g) {
     KvBlockTable& table = hold.tables.group(g);
-    const int64_t rest = std::max<int64_t>(
-        0, PeakKvTokens(entry, config, config.groups[g]) - table.num_tokens());
+    const int64_t rest = rest_of(g);
     INLAY_ASSIGN_OR_RETURN(KvReservation reservation,
                            KvReservation::Make(&table, rest));
     reservation.Commit(rest);
@@ -63,7 +78,10 @@ absl::StatusOr<RequestQuote> ModelRunner::Quote(SessionId id,
       match.num_tokens, static_cast<int64_t>(draft.log.size()));
   quote.fits = blocks <= kv_->pool().num_total();
   const int64_t needed = blocks - (match.num_blocks() - match.num_evictable());
-  quote.fits_now = quote.fits && needed <= kv_->pool().num_available();
+  // Less what those who run wait for.
+  const int64_t available =
+      kv_->pool().num_available() - scheduler_->num_coming();
+  quote.fits_now = quote.fits && needed <= available;
   if (!reserve) return quote;
 
   auto undo = absl::MakeCleanup([&] { KvCache::Clear(&session->hold); });

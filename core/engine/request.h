@@ -83,7 +83,8 @@ struct Request {
   bool started = false;
   bool in_flight = false;  // in the step being computed: Commit() ends it
   bool cancelled = false;
-  bool preempted = false;  // and not in a plan again yet
+  bool preempted = false;     // and not in a plan again yet
+  bool looked_again = false;  // for KV from a tier, since it was admitted
   SteadyTime submitted;
   SteadyTime last_token;  // when it came
 

@@ -28,23 +28,30 @@ PrefixHit ModelRunner::Peek(const SchedRequest& entry) {
   const Session& session = *request.session;
   const KvMatch match =
       kv_->Look(session.salt(), Prefix(session.log, request.reusable()));
-  // Blocks of the hold that are the match's were counted with it.
+  // Blocks of the hold that are the match's were counted with it, but for those
+  // that are below: they will come to blocks set aside.
   int64_t set_aside = 0;
   for (size_t g = 0; g < match.groups.size(); ++g) {
     const auto aside =
         static_cast<int64_t>(session.hold.tables.group(g).blocks().size());
     const auto matched = static_cast<int64_t>(match.groups[g].blocks.size());
     set_aside += std::max<int64_t>(0, aside - matched);
+    for (const PrefixMatch::Below& below : match.groups[g].below)
+      set_aside += below.index < aside ? 1 : 0;
   }
   return {match.num_tokens, match.num_blocks() - match.num_evictable() -
                                 match.num_below() + set_aside};
 }
 
-int64_t ModelRunner::Take(const SchedRequest& entry, int64_t max_tokens) {
-  Session& session = *requests_.at(entry.id)->session;
+KvTaken ModelRunner::Take(const SchedRequest& entry, int64_t max_tokens) {
+  Request& request = *requests_.at(entry.id);
+  Session& session = *request.session;
   KvCache::Clear(&session.hold);
-  return kv_->Take(session.salt(), Prefix(session.log, max_tokens),
-                   &session.kv);
+  request.looked_again = false;
+  const int64_t tokens =
+      kv_->BeginTake(session.salt(), Prefix(session.log, request.reusable()),
+                     max_tokens, &session.kv);
+  return {tokens, session.kv.num_coming()};
 }
 
 void ModelRunner::Drop(const SchedRequest& entry) {

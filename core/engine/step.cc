@@ -63,6 +63,7 @@ bool ModelRunner::StepSilently(const StepLimits& limits, StepInfo* info) {
     // A recording's plans are as they come without a step ahead.
     if (recorder != nullptr) DropAhead();
     input.decodes_only = ReleaseAhead();
+    LeaveTimeToLoad(input);
     absl::Status prepared = Caught([&] { return Plan(input); });
     times.planned = Now();
     if (prepared.ok()) {
@@ -73,7 +74,8 @@ bool ModelRunner::StepSilently(const StepLimits& limits, StepInfo* info) {
     if (prepared.ok() && plan_.items.empty()) {
       // With a step ahead, others may get on.
       DropAhead();
-      return input.decodes_only || !plan_.expired.empty();
+      const bool loaded = Load(limits, times.begin);
+      return loaded || input.decodes_only || !plan_.expired.empty();
     }
     if (prepared.ok()) prepared = Caught([&] { return ReserveAndBuild(); });
     if (!prepared.ok()) {
@@ -115,6 +117,7 @@ bool ModelRunner::StepSilently(const StepLimits& limits, StepInfo* info) {
     info->decode_tokens += static_cast<uint32_t>(batch_.decode_tokens);
     batch_.Clear();
     CheckInvariantsInDebug();
+    if (!idle) Load(limits, times.begin);
   }
   if (idle) {
     FlushRecording(recorder.get());

@@ -110,11 +110,4 @@ void KvBlockPool::Move(int32_t from, int32_t to) {
   std::swap(state_[static_cast<size_t>(from)], state_[static_cast<size_t>(to)]);
 }
 
-int32_t KvBlockPool::FreeBlockOutside(int32_t first, int32_t count) const {
-  for (auto id = free_.rbegin(); id != free_.rend(); ++id) {
-    if (*id < first || *id >= first + count) return *id;
-  }
-  return -1;
-}
-
 }  // namespace inlay

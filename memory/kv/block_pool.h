@@ -80,9 +80,6 @@ class KvBlockPool {
   // Everything of `from`, in use, is now of `to`, free: references and cache
   // mark; `from` is free. The holders are changed by the caller.
   void Move(int32_t from, int32_t to);
-  // Takes a free block with an id outside [first, first + count) for Move();
-  // -1: there is none.
-  int32_t FreeBlockOutside(int32_t first, int32_t count) const;
 
   // 0 for a free block and for ids that the pool does not have.
   int32_t RefCount(int32_t id) const {

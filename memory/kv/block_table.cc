@@ -50,7 +50,15 @@ void KvBlockTable::Share(absl::Span<const int32_t> blocks, int64_t num_tokens) {
   num_dropped_ = 0;
   while (num_dropped_ < blocks_.size() && blocks_[num_dropped_] == kNoBlock)
     ++num_dropped_;
-  for (size_t i = num_dropped_; i < blocks_.size(); ++i) pool_->Ref(blocks_[i]);
+  for (size_t i = num_dropped_; i < blocks_.size(); ++i) {
+    if (blocks_[i] != kNoBlock) pool_->Ref(blocks_[i]);
+  }
+}
+
+void KvBlockTable::Put(size_t index, int32_t id) {
+  INLAY_DCHECK(blocks_[index] == kNoBlock && pool_->IsUsed(id));
+  blocks_[index] = id;
+  num_dropped_ = std::min(num_dropped_, index);
 }
 
 void KvBlockTable::Replace(size_t index, int32_t id) {
@@ -64,6 +72,7 @@ void KvBlockTable::DropBefore(int64_t position) {
       std::clamp<int64_t>(std::min(position, num_tokens_) / block_size_, 0,
                           static_cast<int64_t>(blocks_.size())));
   for (; num_dropped_ < end; ++num_dropped_) {
+    if (blocks_[num_dropped_] == kNoBlock) continue;
     pool_->Unref(blocks_[num_dropped_]);
     blocks_[num_dropped_] = kNoBlock;
   }
@@ -85,8 +94,8 @@ void KvBlockTable::Truncate(int64_t num_tokens) {
 
 bool KvBlockTable::AppendCopies() const {
   if (num_tokens_ % block_size_ == 0) return false;
-  INLAY_DCHECK(blocks_.back() != kNoBlock);
-  return is_state_ || pool_->RefCount(blocks_.back()) > 1;
+  return is_state_ || blocks_.back() == kNoBlock ||
+         pool_->RefCount(blocks_.back()) > 1;
 }
 
 int64_t KvBlockTable::BlocksNeeded(int64_t extra_tokens) const {

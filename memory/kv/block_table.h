@@ -46,8 +46,11 @@ class KvBlockTable {
   void Clear() { Truncate(0); }
   // Fills an empty table with blocks in use that hold num_tokens tokens: it
   // becomes one more holder of each. blocks: KvBlocksFor(num_tokens) ids or
-  // kNoBlock.
+  // kNoBlock, which stands for those not needed, and for those still to come:
+  // until they are Put(), the table may only be cut or cleared.
   void Share(absl::Span<const int32_t> blocks, int64_t num_tokens);
+  // blocks()[index], which was to come, is `id`: takes over a reference.
+  void Put(size_t index, int32_t id);
   // blocks()[index] becomes `id`, in use, whose content is the same.
   void Replace(size_t index, int32_t id);
   // Drops the blocks wholly before `position`: no later token reads them
@@ -59,8 +62,8 @@ class KvBlockTable {
   // Blocks that a reservation of `extra_tokens` (>= 0) more would take from the
   // pool, a copy-on-write one included.
   int64_t BlocksNeeded(int64_t extra_tokens) const;
-  // The last block has room but is shared (or holds a state): the next token
-  // must go to a copy of it (or another).
+  // The last block has room but is shared (or holds a state, or is still to
+  // come): the next token must go to a copy of it (or another).
   bool AppendCopies() const;
 
   int64_t num_tokens() const { return num_tokens_; }

@@ -31,6 +31,7 @@ inline constexpr size_t kFirstSize =
 #include "tests/api/abi_9.def"
 #include "tests/api/abi_10.def"
 #include "tests/api/abi_11.def"
+#include "tests/api/abi_12.def"
 #undef INLAY_ABI_ENUM
 #undef INLAY_ABI_FUNCTION
 #undef INLAY_ABI_STRUCT

@@ -140,6 +140,7 @@ static void test_model(inlay_model* model, const char* path) {
   CHECK(info.kv_capacity_tokens >= info.max_context);
   CHECK(info.bos_token == 0 && info.eos_token == 6);
   CHECK(info.has_tokenizer == 1 && info.has_chat_template == 1);
+  CHECK(info.embedding_size == 256);
 
   CHECK_OK(inlay_model_inspect(path, &json, &error));
   CHECK(strstr(inlay_buffer_data(json), "LlamaForCausalLM") != NULL);
@@ -270,12 +271,15 @@ static void test_sized_init(void) {
   inlay_step_info step;
   inlay_stats stats;
   inlay_event_info event;
+  inlay_model_info model;
   inlay_engine_options_init_sized(&engine_options, sizeof(engine_options));
   inlay_model_options_init_sized(&model_options, sizeof(model_options));
   inlay_request_options_init_sized(&request_options, sizeof(request_options));
   inlay_step_info_init_sized(&step, sizeof(step));
   inlay_stats_init_sized(&stats, sizeof(stats));
   inlay_event_info_init_sized(&event, sizeof(event));
+  inlay_model_info_init_sized(&model, sizeof(model));
+  CHECK(model.struct_size == sizeof(model));
   CHECK(event.struct_size == sizeof(event));
   CHECK(engine_options.struct_size == sizeof(engine_options));
   CHECK(model_options.struct_size == sizeof(model_options));

@@ -106,7 +106,7 @@ TEST(BlockSelection, PreemptedAsAlone) {
       prompts.push_back(std::move(prompt));
     }
     // Room for about two of the four.
-    auto info = Defaults(inlay_model_info_init);
+    auto info = Defaults(inlay_model_info_init_sized);
     ASSERT_EQ(inlay_model_get_info(alone.model, &info, nullptr), INLAY_OK);
     options.kv_budget_bytes = info.kv_bytes_per_token * 560;
     Host tight(TinyModel(), EngineDefaults(), options);

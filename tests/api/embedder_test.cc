@@ -257,6 +257,20 @@ TEST_F(EmbedderCopyTest, DenseModulesThatDoNotFit) {
   EXPECT_THAT(error.message(), HasSubstr("3_Dense.linear.bias"));
 }
 
+TEST(EmbeddingSizeTest, IsThatOfTheLastDenseModule) {
+  for (const auto& [name, size] :
+       {std::pair("gemma3_embedding", 24u), std::pair("bert", 64u)}) {
+    const Host host(ModelPath(name));
+    auto info = Defaults(inlay_model_info_init_sized);
+    ASSERT_EQ(inlay_model_get_info(host.model, &info, nullptr), INLAY_OK);
+    EXPECT_EQ(info.embedding_size, size) << name;
+    const std::vector<int32_t> tokens = {5, 6};
+    auto options = TokensRequest(tokens, -1);
+    options.embedding = INLAY_EMBEDDING_DEFAULT;
+    EXPECT_EQ(host.RunAlone(options).embedding.size(), size) << name;
+  }
+}
+
 // The network is of use without.
 TEST_F(EmbedderCopyTest, DenseModulesThatAreNotThere) {
   Error error;
@@ -277,6 +291,10 @@ TEST_F(EmbedderCopyTest, DenseModulesThatAreNotThere) {
   auto options = TokensRequest(tokens, -1);
   options.embedding = INLAY_EMBEDDING_MEAN;
   EXPECT_EQ(host.RunAlone(options).embedding.size(), 32u);
+  auto info = Defaults(inlay_model_info_init_sized);
+  ASSERT_EQ(inlay_model_get_info(host.model, &info, nullptr), INLAY_OK);
+  EXPECT_EQ(info.hidden_size, 32u);
+  EXPECT_EQ(info.embedding_size, 0u);
 }
 
 // As GGUF files, with pooling, Dense modules and labels.

@@ -37,7 +37,7 @@ TEST(EngineRelease, WithEverythingAlive) {
     size_t count = 0;
     inlay_buffer* buffer = nullptr;
     inlay_session* session = nullptr;
-    auto model_info = Defaults(inlay_model_info_init);
+    auto model_info = Defaults(inlay_model_info_init_sized);
     auto session_info = Defaults(inlay_session_info_init);
     auto more = TokensRequest(prompt, 1);
     inlay_request* second = nullptr;
@@ -118,7 +118,7 @@ TEST(EngineRelease, EndsItsThreads) {
     inlay_engine_release(host.engine);
     EXPECT_EQ(settles_at(before), before);
     Error e;
-    auto info = Defaults(inlay_model_info_init);
+    auto info = Defaults(inlay_model_info_init_sized);
     EXPECT_EQ(inlay_model_get_info(host.model, &info, e.out()), INLAY_CLOSED);
   }
 }

@@ -209,7 +209,7 @@ TEST_F(WithoutIds, TheTokenizersEndStops) {
   Edit("tokenizer_config.json", R"re("eos_token": "<\|eos\|>")re",
        R"("eos_token": "<|end|>")");
   Host host(folder_), whole(SmallModel());
-  auto info = Defaults(inlay_model_info_init);
+  auto info = Defaults(inlay_model_info_init_sized);
   ASSERT_EQ(inlay_model_get_info(host.model, &info, nullptr), INLAY_OK);
   EXPECT_EQ(info.bos_token, 0);
   EXPECT_EQ(info.eos_token, 6);
@@ -228,7 +228,7 @@ TEST_F(WithoutIds, TheTokenizersEndStops) {
 TEST_F(WithoutIds, IdsComeFirst) {
   const auto eos = [&] {
     Host host(folder_);
-    auto info = Defaults(inlay_model_info_init);
+    auto info = Defaults(inlay_model_info_init_sized);
     EXPECT_EQ(inlay_model_get_info(host.model, &info, nullptr), INLAY_OK);
     return info.eos_token;
   };

@@ -152,7 +152,7 @@ std::vector<Call> Calls() {
        }},
       {"inlay_model_get_info", kModel,
        [](void* h, inlay_error** e) {
-         auto info = Defaults(inlay_model_info_init);
+         auto info = Defaults(inlay_model_info_init_sized);
          return inlay_model_get_info(As<inlay_model>(h), &info, e);
        }},
       {"inlay_model_tokenize", kModel,

@@ -274,7 +274,7 @@ TEST(Request, OverTheQueueAndTheCache) {
     EXPECT_EQ(host.Finish(request).finish.status, INLAY_OK);
   }
   // Never fits the cache.
-  auto info = Defaults(inlay_model_info_init);
+  auto info = Defaults(inlay_model_info_init_sized);
   ASSERT_EQ(inlay_model_get_info(host.model, &info, nullptr), INLAY_OK);
   ASSERT_LT(info.kv_capacity_tokens, 400u);
   const std::vector<int32_t> long_prompt(info.kv_capacity_tokens + 20, 5);

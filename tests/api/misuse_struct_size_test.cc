@@ -170,7 +170,7 @@ TEST(StructSize, Results) {
         return inlay_engine_stats(host.engine, out, error);
       });
   CheckResultSizes<inlay_model_info>(
-      inlay_model_info_init, [&](auto* out, inlay_error** error) {
+      inlay_model_info_init_sized, [&](auto* out, inlay_error** error) {
         return inlay_model_get_info(host.model, out, error);
       });
   CheckResultSizes<inlay_session_info>(

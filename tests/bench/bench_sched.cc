@@ -97,13 +97,13 @@ class Bench final : public KvOwner {
         absl::MakeConstSpan(sequence.tokens).first(sequence.tokens.size() - 1));
     return {match.num_tokens, match.num_blocks() - match.num_evictable()};
   }
-  int64_t Take(const SchedRequest& request, int64_t max_tokens) override {
+  KvTaken Take(const SchedRequest& request, int64_t max_tokens) override {
     Sequence& sequence = sequences_[request.id];
     const auto tokens = absl::MakeConstSpan(sequence.tokens)
                             .first(static_cast<size_t>(max_tokens));
     const KvMatch match = index_.Find(0, tokens);
     index_.Take(match, 0, tokens, &sequence.tables, &sequence.cursors);
-    return match.num_tokens;
+    return {match.num_tokens, 0};
   }
   void Drop(const SchedRequest& request) override {
     Sequence& sequence = sequences_[request.id];

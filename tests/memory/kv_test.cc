@@ -10,6 +10,7 @@
 #include "memory/kv/block_pool.h"
 #include "memory/kv/block_table.h"
 #include "memory/kv/reservation.h"
+#include "tests/memory/free_block.h"
 
 namespace inlay {
 namespace {
@@ -142,9 +143,6 @@ TEST(KvBlockPoolTest, GrowsAndShrinksByRanges) {
   EXPECT_EQ(*pool.Allocate(4), (std::vector<int32_t>{0, 1, 4, 5}));
   pool.Unref(0);
   pool.Unref(1);
-  EXPECT_EQ(pool.FreeBlockOutside(0, 2), -1);
-  EXPECT_EQ(pool.FreeBlockOutside(4, 2), 1);
-  EXPECT_EQ(pool.FreeBlockOutside(1, 5), 0);
   pool.RemoveBlocks([](int32_t id) { return id < 2; },
                     [](int32_t, int32_t) { ADD_FAILURE() << "nothing moves"; });
   EXPECT_EQ(pool.num_total(), 2);
@@ -185,7 +183,7 @@ TEST(KvBlockPoolTest, MoveTakesReferencesAndMark) {
   const std::vector<int32_t> ids = *pool.Allocate(2);
   pool.Ref(ids[0]);
   pool.AddToCache(ids[0]);
-  const int32_t to = pool.FreeBlockOutside(0, 0);
+  const int32_t to = FreeBlockFrom(pool, 0);
   pool.Move(ids[0], to);
   EXPECT_FALSE(pool.IsUsed(ids[0]));
   EXPECT_FALSE(pool.IsCached(ids[0]));

@@ -14,6 +14,7 @@
 
 #include "memory/kv/tables.h"
 #include "tests/memory/failing_new.h"
+#include "tests/memory/free_block.h"
 #include "tests/support/sanitized.h"
 
 namespace inlay {
@@ -288,7 +289,7 @@ class CacheHistory {
 
   void Move() {
     const int32_t from = Draw(0, pool_.end_id() - 1);
-    const int32_t to = pool_.FreeBlockOutside(0, Draw(0, pool_.end_id()));
+    const int32_t to = FreeBlockFrom(pool_, Draw(0, pool_.end_id()));
     if (!pool_.IsUsed(from) || to < 0) return;
     pool_.Move(from, to);
     std::copy_n(slots_.begin() + from * 6, 6, slots_.begin() + to * 6);

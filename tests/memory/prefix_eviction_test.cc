@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/memory/failing_new.h"
+#include "tests/memory/free_block.h"
 #include "tests/memory/prefix_index_fixture.h"
 
 // Not inlined, or g++ would see a pointer of malloc() in a delete expression.
@@ -150,7 +151,7 @@ TEST_F(PrefixIndexTest, BlocksMove) {
   pool_->AddBlocks(20, 8);  // ids that the index has no room for yet
   for (int32_t id = 0; id < 8; ++id) {
     if (!pool_->IsUsed(id)) continue;
-    const int32_t to = pool_->FreeBlockOutside(0, 8);
+    const int32_t to = FreeBlockFrom(*pool_, 8);
     ASSERT_GE(to, 20);
     pool_->Move(id, to);
     for (size_t i = 0; i < a.table.blocks().size(); ++i) {
@@ -186,7 +187,7 @@ TEST_F(PrefixIndexTest, AMovedBlockKeepsItsPlaceInTheOrder) {
   holder.table.Clear();
   // Leaf, other, and the moved one at last.
   const int32_t from = index_->Find(0, Count(0, 4)).blocks.front();
-  const int32_t to = pool_->FreeBlockOutside(0, 0);
+  const int32_t to = FreeBlockFrom(*pool_, 0);
   pool_->Move(from, to);
   index_->OnMoved(from, to);
   Evict(2);
@@ -202,7 +203,7 @@ TEST_F(PrefixIndexTest, AMovedBlockIsForgottenWithoutMemory) {
   pool_->AddBlocks(100, 2);
   for (int i : {1, 0}) {
     const int32_t from = match.blocks[static_cast<size_t>(i)];
-    const int32_t to = pool_->FreeBlockOutside(0, 4);
+    const int32_t to = FreeBlockFrom(*pool_, 4);
     pool_->Move(from, to);
     if (i == 0) a.table.SetMoved(0, to);
     FailingNew fail(0);

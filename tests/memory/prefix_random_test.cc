@@ -15,6 +15,7 @@
 #include "memory/kv/prefix_index.h"
 #include "memory/kv/reservation.h"
 #include "tests/memory/failing_new.h"
+#include "tests/memory/free_block.h"
 #include "tests/memory/prefix_model.h"
 #include "tests/support/sanitized.h"
 
@@ -225,7 +226,7 @@ class IndexHistory {
 
   void Move() {
     const int32_t from = Draw(0, pool_.end_id() - 1);
-    const int32_t to = pool_.FreeBlockOutside(0, Draw(0, pool_.end_id()));
+    const int32_t to = FreeBlockFrom(pool_, Draw(0, pool_.end_id()));
     if (!pool_.IsUsed(from) || to < 0) return;
     const bool cached = pool_.IsCached(from);
     pool_.Move(from, to);

@@ -44,6 +44,12 @@ struct FakeSession {
   uint64_t salt = 0;
   RequestId request = 0;  // 0: none
   bool cancelled = false;
+  struct Coming {
+    size_t group;
+    int64_t index;
+    KvBlockKey key;
+  };
+  std::vector<Coming> coming;  // from the tier, the next one last
 };
 
 struct FakeOptions {
@@ -59,6 +65,7 @@ struct FakeCounts {
   int64_t cancelled_in_step = 0, failed_items = 0, failed_steps = 0;
   int64_t finished = 0, expired = 0, peeks = 0, hits = 0;
   int64_t hit_tokens = 0, partial_hits = 0;
+  int64_t loaded = 0, lost = 0, dropped_coming = 0, steps_beside_loads = 0;
 
   FakeCounts& operator+=(const FakeCounts& other);
 };
@@ -125,13 +132,16 @@ class FakeEngine final : public KvOwner {
     }
   }
 
+  // So many blocks come from the tier, if as many are to.
+  void Load(int blocks);
+
   const SchedRequest* Find(RequestId id) const { return scheduler->Find(id); }
   SessionId SessionOf(RequestId id) const { return active_.at(id); }
   FakeSession& SessionWith(RequestId id) { return sessions.at(active_.at(id)); }
 
   // KvOwner.
   PrefixHit Peek(const SchedRequest& request) override;
-  int64_t Take(const SchedRequest& request, int64_t max_tokens) override;
+  KvTaken Take(const SchedRequest& request, int64_t max_tokens) override;
   void Drop(const SchedRequest& request) override;
 
   FakeKv kv;
@@ -152,6 +162,8 @@ class FakeEngine final : public KvOwner {
   std::function<bool()> fails = [] { return false; };       // an item
   std::function<bool()> step_fails = [] { return false; };  // all of them
   bool faults = false;  // allocations may fail by injection
+  // Blocks that come from the tier behind a step.
+  std::function<int()> loads = [] { return 1; };
   // After the plan, and after the reservations for it.
   std::function<void()> after_plan = [] {};
   std::function<void()> after_reserve = [] {};
@@ -178,6 +190,10 @@ class FakeEngine final : public KvOwner {
   void ReadBack(const Work& work);
   void CommitItem(Work* work, StepResult* result);
   void EndRequest(RequestId id);
+  KvMatch Look(uint64_t salt, absl::Span<const int32_t> tokens,
+               bool whole) const;
+  KvTaken BeginTake(const SchedRequest& request, int64_t max_tokens);
+  void Retire(FakeSession* session);
 
   std::map<RequestId, SessionId> active_;
   SessionId last_session_ = 0;

@@ -18,7 +18,9 @@ inline FakeCounts& FakeCounts::operator+=(const FakeCounts& other) {
         &FakeCounts::copies, &FakeCounts::chunks, &FakeCounts::failed_items,
         &FakeCounts::cancelled_in_step, &FakeCounts::failed_steps,
         &FakeCounts::finished, &FakeCounts::expired, &FakeCounts::hits,
-        &FakeCounts::hit_tokens, &FakeCounts::partial_hits}) {
+        &FakeCounts::hit_tokens, &FakeCounts::partial_hits, &FakeCounts::loaded,
+        &FakeCounts::lost, &FakeCounts::dropped_coming,
+        &FakeCounts::steps_beside_loads}) {
     this->*count += other.*count;
   }
   return *this;
@@ -111,43 +113,114 @@ inline int FakeEngine::Resize(int32_t num_blocks) {
 inline PrefixHit FakeEngine::Peek(const SchedRequest& request) {
   ++counts.peeks;
   const FakeSession& session = sessions.at(request.session_id);
-  const KvMatch match = kv.cache.Find(
-      session.salt, TokensOf(request, request.num_tokens_total - 1));
-  return {match.num_tokens, match.num_blocks() - match.num_evictable() +
+  const KvMatch match =
+      Look(session.salt, TokensOf(request, request.num_tokens_total - 1),
+           request.whole);
+  return {match.num_tokens, match.num_blocks() - match.num_evictable() -
+                                match.num_below() +
                                 session.hold.num_blocks_held()};
 }
 
-inline int64_t FakeEngine::Take(const SchedRequest& request,
-                                int64_t max_tokens) {
-  FakeSession& session = sessions.at(request.session_id);
-  hold_came_free_ |= session.hold.num_tokens() > 0;
-  session.hold.Clear();
-  const absl::Span<const int32_t> tokens = TokensOf(request, max_tokens);
-  const KvMatch match = kv.cache.Find(session.salt, tokens);
+// An engine keeps nothing of those that are computed whole.
+inline KvMatch FakeEngine::Look(uint64_t salt, absl::Span<const int32_t> tokens,
+                                bool whole) const {
+  return whole ? kv.cache.Find(salt, tokens) : kv.Look(salt, tokens);
+}
+
+inline KvTaken FakeEngine::BeginTake(const SchedRequest& request,
+                                     int64_t max_tokens) {
+  FakeSession* const session = &sessions.at(request.session_id);
+  absl::Span<const int32_t> tokens =
+      TokensOf(request, request.num_tokens_total - 1);
+  KvMatch match = Look(session->salt, tokens, request.whole);
+  if (match.num_tokens > max_tokens) {
+    tokens = tokens.first(static_cast<size_t>(max_tokens));
+    match = Look(session->salt, tokens, request.whole);
+  }
+  EXPECT_EQ(session->tables.num_tokens(), 0);
+  if (match.num_tokens == 0) return {};
   const int32_t before = kv.pool.num_available();
-  EXPECT_EQ(session.tables.num_tokens(), 0);
-  if (match.num_tokens == 0) return 0;
-  kv.cache.Take(match, session.salt, tokens, &session.tables, &session.cursors);
+  if (match.num_below() == 0) {
+    kv.cache.Take(match, session->salt, tokens, &session->tables,
+                  &session->cursors);
+  } else {
+    for (size_t g = 0; g < kv.groups.size(); ++g) {
+      PrefixMatch& part = match.groups[g];
+      for (const PrefixMatch::Below& below : part.below) {
+        session->coming.push_back({g, below.index, below.key});
+        part.blocks[static_cast<size_t>(below.index)] = KvBlockTable::kNoBlock;
+      }
+      session->tables.group(g).Share(part.blocks, match.num_tokens);
+    }
+    std::reverse(session->coming.begin(), session->coming.end());
+  }
   EXPECT_EQ(before - kv.pool.num_available(), match.num_evictable());
   ++counts.hits;
   counts.hit_tokens += match.num_tokens;
   counts.partial_hits +=
       match.num_tokens % kv.groups.front().block_size ? 1 : 0;
-  return match.num_tokens;
+  return {match.num_tokens, static_cast<int64_t>(session->coming.size())};
+}
+
+inline KvTaken FakeEngine::Take(const SchedRequest& request,
+                                int64_t max_tokens) {
+  FakeSession& session = sessions.at(request.session_id);
+  hold_came_free_ |= session.hold.num_tokens() > 0;
+  session.hold.Clear();
+  return BeginTake(request, max_tokens);
+}
+
+// With blocks that are still to come none of it can be found.
+inline void FakeEngine::Retire(FakeSession* session) {
+  if (!session->coming.empty()) {
+    ++counts.dropped_coming;
+    session->coming.clear();
+    session->tables.Clear();
+  }
+  kv.Retire(session->salt,
+            absl::MakeConstSpan(session->tokens)
+                .first(static_cast<size_t>(session->tables.num_tokens())),
+            &session->tables, &session->cursors);
+}
+
+inline void FakeEngine::Load(int blocks) {
+  while (blocks > 0) {
+    const SchedRequest* request = scheduler->NextToLoad();
+    if (request == nullptr) return;
+    FakeSession& session = SessionWith(request->id);
+    const FakeSession::Coming next = session.coming.back();
+    const auto fresh = kv.pool.Allocate(1);
+    if (!fresh.ok()) {
+      EXPECT_TRUE(faults) << "no room was kept";
+      return scheduler->WaitToLoad(request->id);
+    }
+    KvTaken now{request->num_computed, request->num_coming - 1};
+    if (kv.Load(next.key, fresh->front())) {
+      session.tables.group(next.group)
+          .Put(static_cast<size_t>(next.index), fresh->front());
+      session.coming.pop_back();
+      ++counts.loaded;
+      --blocks;
+    } else {
+      kv.pool.Unref(fresh->front());
+      ++counts.lost;
+      Retire(&session);
+      now = BeginTake(*request, request->num_computed);
+    }
+    scheduler->SetComing(request->id, now);
+    if (now.num_coming == 0)
+      kv.Publish(session.salt, session.tokens, &session.tables,
+                 &session.cursors);
+  }
 }
 
 inline void FakeEngine::Drop(const SchedRequest& request) {
-  FakeSession& session = sessions.at(request.session_id);
-  kv.Retire(session.salt, TokensOf(request, session.tables.num_tokens()),
-            &session.tables, &session.cursors);
+  Retire(&sessions.at(request.session_id));
 }
 
 inline void FakeEngine::EndRequest(RequestId id) {
   FakeSession& session = SessionWith(id);
-  kv.Retire(session.salt,
-            absl::MakeConstSpan(session.tokens)
-                .first(static_cast<size_t>(session.tables.num_tokens())),
-            &session.tables, &session.cursors);
+  Retire(&session);
   session.request = 0;
   session.cancelled = false;
   active_.erase(id);
@@ -196,9 +269,11 @@ inline void FakeEngine::CheckPlan(const StepPlan& plan) const {
       budget_us > 0 ||
       (scheduler->config().tpot_target_us > 0 && !IsDecode(first->request));
   if (limited) {
-    EXPECT_FALSE(plan.empty()) << "must progress";
+    EXPECT_TRUE(!plan.empty() || scheduler->NextToLoad() != nullptr)
+        << "must progress";
   } else {
-    EXPECT_TRUE(first->in_flight) << "the first in rank must get on";
+    EXPECT_TRUE(first->in_flight || first->may_load)
+        << "the first in rank must get on";
   }
 }
 
@@ -338,6 +413,11 @@ inline StepPlan FakeEngine::Step() {
     if (gone) EndRequest(item.id);
   }
   EXPECT_EQ(CheckInvariants(*scheduler, kv.pool), absl::OkStatus());
+  if (scheduler->NextToLoad() != nullptr) {
+    counts.steps_beside_loads += plan.empty() ? 0 : 1;
+    Load(loads());
+    EXPECT_EQ(CheckInvariants(*scheduler, kv.pool), absl::OkStatus());
+  }
   return plan;
 }
 

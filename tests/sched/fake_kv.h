@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -23,7 +24,7 @@ class FakeKv {
  public:
   FakeKv(const KvGroups& kv_groups, int32_t num_blocks)
       : pool(num_blocks),
-        cache(&pool, kv_groups, IndexOptions()),
+        cache(&pool, kv_groups, IndexOptions(this)),
         groups(kv_groups) {
     for (const KvGroup& group : groups)
       most_slots_ = std::max(most_slots_, int64_t{group.block_size});
@@ -69,6 +70,23 @@ class FakeKv {
     cursors->assign(groups.size(), PrefixCursor());
   }
 
+  // What there is of `tokens`, in the cache or below it.
+  KvMatch Look(uint64_t salt, absl::Span<const int32_t> tokens) const {
+    const auto has = [this](const KvBlockKey& key) {
+      return tier.contains(key);
+    };
+    const KvBelow below = has;
+    return cache.Find(salt, tokens, &below);
+  }
+  // False: the tier has it no more.
+  bool Load(const KvBlockKey& key, int32_t to) {
+    const auto found = tier.find(key);
+    if (found == tier.end()) return false;
+    for (int64_t i = 0; i < most_slots_; ++i)
+      At(to, i) = found->second[static_cast<size_t>(i)];
+    return true;
+  }
+
   int32_t num_held() const { return pool.num_used() - pool.num_evictable(); }
 
   // The pool has num_blocks blocks from now on. `held`: all tables that hold
@@ -90,14 +108,31 @@ class FakeKv {
   KvBlockPool pool;
   PrefixCache cache;
   const KvGroups groups;
+  // Full blocks that made way; what the test takes from it is lost.
+  // In an order that is always the same.
+  struct ByKey {
+    bool operator()(const KvBlockKey& a, const KvBlockKey& b) const {
+      return a.high != b.high ? a.high < b.high : a.low < b.low;
+    }
+  };
+  std::map<KvBlockKey, std::vector<uint64_t>, ByKey> tier;
+  bool has_tier = false;
   int64_t num_deduped = 0;
   int64_t num_moved = 0;
 
  private:
   static constexpr uint64_t kPoison = 0xDEADBEEFDEADBEEFu;
 
-  static PrefixIndex::Options IndexOptions() {
+  static PrefixIndex::Options IndexOptions(FakeKv* kv) {
     PrefixIndex::Options options;
+    options.demote = [kv](const KvBlockKey& key, absl::Span<const int32_t>,
+                          int32_t block) {
+      if (!kv->has_tier) return;
+      std::vector<uint64_t>& bytes = kv->tier[key];
+      bytes.clear();
+      for (int64_t i = 0; i < kv->most_slots_; ++i)
+        bytes.push_back(kv->At(block, i));
+    };
     options.cost = [](int64_t end) { return 1.0 + static_cast<double>(end); };
     return options;
   }

@@ -37,6 +37,8 @@ class Simulation {
     lease_percent_ = Chance(30) ? Draw(1, 20) : 0;
     hold_percent_ = Chance(30) ? Draw(1, 10) : 0;
     timed_ = Chance(30);
+    engine_.kv.has_tier = Chance(60);
+    engine_.loads = [this] { return Draw(0, 3); };
     engine_.vocabulary = Draw(1, 4);
     const int step_us = Draw(1, 2000), token_us = Draw(0, 300);
     const double pair_us = Draw(0, 20), noise = Draw(0, 1) * 0.1;
@@ -162,6 +164,7 @@ class Simulation {
     for (const SchedEntry* entry : engine_.scheduler->queues().running()) {
       if (!RanksBefore(entry->request, newcomer)) return;
       EXPECT_TRUE(entry->in_flight || IsDecode(entry->request) ||
+                  !CanCompute(entry->request) ||
                   !running_before_.contains(entry->request.id))
           << "request " << newcomer.id << " got tokens, " << entry->request.id
           << " did not";
@@ -289,6 +292,7 @@ class Simulation {
       if (any != 0) engine_.SetHold(any, Draw(0, 20));
       return;
     }
+    if (Chance(30)) LoseWhatComes();
     const int op = Draw(0, 6);
     if (op == 0) return MaybeCancel(50);
     if (op == 1) return ForkAny();
@@ -297,6 +301,14 @@ class Simulation {
     if (idle == 0) return;
     if (op == 3) engine_.Rewind(idle, static_cast<size_t>(Draw(0, 30)));
     if (op == 4) engine_.sessions.erase(idle);
+  }
+
+  // Or some of it: others find the rest.
+  void LoseWhatComes() {
+    for (const auto& [id, session] : engine_.sessions) {
+      if (!session.coming.empty())
+        engine_.kv.tier.erase(session.coming.back().key);
+    }
   }
 
   void Drain() {
@@ -376,6 +388,10 @@ TEST(SimulationTest, EveryRequestEndsAndNoBlockStays) {
                         {"expired", sum.expired},
                         {"hits", sum.hits},
                         {"partial hits", sum.partial_hits},
+                        {"loaded", sum.loaded},
+                        {"steps beside loads", sum.steps_beside_loads},
+                        {"lost below", sum.lost},
+                        {"dropped on their way", sum.dropped_coming},
                         {"moved", moved},
                         {"deduped", deduped},
                         {"starved", starved},

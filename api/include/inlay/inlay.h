@@ -61,7 +61,7 @@ extern "C" {
 #define INLAY_VERSION_MINOR 1
 #define INLAY_VERSION_PATCH 0
 /* Grows by one with every release that adds to the ABI; nothing is ever taken away. */
-#define INLAY_ABI_VERSION 11
+#define INLAY_ABI_VERSION 12
 
 /* "0.1.0" of the library that is loaded; static. */
 INLAY_API const char* inlay_version(void);
@@ -408,9 +408,14 @@ typedef struct inlay_model_info {
   int32_t eos_token; /* the first of them, of the same files; -1: none */
   int32_t has_tokenizer;
   int32_t has_chat_template;
+  /* Since 12. */
+  uint64_t embedding_size; /* elements of what INLAY_EMBEDDING_DEFAULT gives, through the files' Dense modules; where a request names
+                              its pooling, hidden_size. 0: the files ask for what is not supported, or no weights were loaded */
 } inlay_model_info;
 
 INLAY_API void inlay_model_info_init(inlay_model_info* info);
+INLAY_API void inlay_model_info_init_sized(inlay_model_info* info, size_t size); /* since 12 */
+#define inlay_model_info_init(info) inlay_model_info_init_sized((info), sizeof(inlay_model_info))
 INLAY_API inlay_status inlay_model_get_info(inlay_model* model, inlay_model_info* info, inlay_error** error);
 
 /* What a model path holds, without loading weights: JSON with architecture, configuration, tensors, formats, the memory

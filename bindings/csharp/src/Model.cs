@@ -23,6 +23,7 @@ namespace Inlay
             if (native.eos_token >= 0) EosToken = native.eos_token;
             HasTokenizer = native.has_tokenizer != 0;
             HasChatTemplate = native.has_chat_template != 0;
+            EmbeddingSize = Numbers.Long(native.embedding_size);
         }
 
         /// <summary>As config.json has it.</summary>
@@ -53,6 +54,8 @@ namespace Inlay
         public bool HasTokenizer { get; private set; }
         /// <summary>Whether <see cref="Prompt.FromChat(System.Collections.Generic.IEnumerable{ChatMessage})"/> works without a template of its own.</summary>
         public bool HasChatTemplate { get; private set; }
+        /// <summary>Elements of an embedding as the model's files say, through their Dense modules; with another pooling it has <see cref="HiddenSize"/>. 0: the files ask for what is not supported.</summary>
+        public long EmbeddingSize { get; private set; }
     }
 
     /// <summary>Weights, tokenizer and chat template of one model. Thread-safe. Its memory is freed when it and all of its sessions are

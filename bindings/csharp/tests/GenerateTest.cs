@@ -67,6 +67,7 @@ namespace Inlay.Tests
             using (var chat = new Chat(model.CreateSession()))
             {
                 Check.True(model.Info.HasChatTemplate);
+                Check.True(model.Info.EmbeddingSize == model.Info.HiddenSize && model.Info.HiddenSize > 0);
                 Check.Equal("873", chat.Say("946 - 73"));
                 Check.Equal("94", string.Concat(chat.Stream("Which number comes next: 58, 67, 76, 85?")));
                 Check.Equal(4, chat.Messages.Count);

@@ -139,37 +139,37 @@ typedef long long swig_type_109;
 typedef long long swig_type_110;
 typedef long long swig_type_111;
 typedef long long swig_type_112;
-typedef _gostring_ swig_type_113;
+typedef long long swig_type_113;
 typedef long long swig_type_114;
-typedef long long swig_type_115;
+typedef _gostring_ swig_type_115;
 typedef long long swig_type_116;
 typedef long long swig_type_117;
-typedef _gostring_ swig_type_118;
-typedef _gostring_ swig_type_119;
+typedef long long swig_type_118;
+typedef long long swig_type_119;
 typedef _gostring_ swig_type_120;
-typedef _goslice_ swig_type_121;
-typedef _goslice_ swig_type_122;
-typedef _gostring_ swig_type_123;
-typedef long long swig_type_124;
-typedef long long swig_type_125;
+typedef _gostring_ swig_type_121;
+typedef _gostring_ swig_type_122;
+typedef _goslice_ swig_type_123;
+typedef _goslice_ swig_type_124;
+typedef _gostring_ swig_type_125;
 typedef long long swig_type_126;
 typedef long long swig_type_127;
-typedef _goslice_ swig_type_128;
-typedef _gostring_ swig_type_129;
-typedef long long swig_type_130;
-typedef long long swig_type_131;
+typedef long long swig_type_128;
+typedef long long swig_type_129;
+typedef _goslice_ swig_type_130;
+typedef _gostring_ swig_type_131;
 typedef long long swig_type_132;
 typedef long long swig_type_133;
-typedef _gostring_ swig_type_134;
-typedef _gostring_ swig_type_135;
+typedef long long swig_type_134;
+typedef long long swig_type_135;
 typedef _gostring_ swig_type_136;
-typedef _goslice_ swig_type_137;
-typedef long long swig_type_138;
-typedef long long swig_type_139;
-typedef _gostring_ swig_type_140;
-typedef _gostring_ swig_type_141;
-typedef long long swig_type_142;
-typedef long long swig_type_143;
+typedef _gostring_ swig_type_137;
+typedef _gostring_ swig_type_138;
+typedef _goslice_ swig_type_139;
+typedef long long swig_type_140;
+typedef long long swig_type_141;
+typedef _gostring_ swig_type_142;
+typedef _gostring_ swig_type_143;
 typedef long long swig_type_144;
 typedef long long swig_type_145;
 typedef long long swig_type_146;
@@ -191,8 +191,10 @@ typedef long long swig_type_161;
 typedef long long swig_type_162;
 typedef long long swig_type_163;
 typedef long long swig_type_164;
-typedef _gostring_ swig_type_165;
-typedef _gostring_ swig_type_166;
+typedef long long swig_type_165;
+typedef long long swig_type_166;
+typedef _gostring_ swig_type_167;
+typedef _gostring_ swig_type_168;
 extern void _wrap_Swig_free_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_capi_914779e82115c91f(swig_intgo arg1);
 extern swig_type_1 _wrap_inlay_version_capi_914779e82115c91f(void);
@@ -487,11 +489,13 @@ extern void _wrap_inlay_model_info_has_tokenizer_set_capi_914779e82115c91f(uintp
 extern int _wrap_inlay_model_info_has_tokenizer_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_model_info_has_chat_template_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_model_info_has_chat_template_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_embedding_size_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_113 arg2);
+extern swig_type_114 _wrap_inlay_model_info_embedding_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_model_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_model_info_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_model_info_init_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_model_info_init_sized_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
 extern int _wrap_inlay_model_get_info_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern int _wrap_inlay_model_inspect_capi_914779e82115c91f(swig_type_113 arg1, swig_voidp arg2, swig_voidp arg3);
+extern int _wrap_inlay_model_inspect_capi_914779e82115c91f(swig_type_115 arg1, swig_voidp arg2, swig_voidp arg3);
 extern swig_intgo _wrap_INLAY_QUANTIZE_NEAREST_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_QUANTIZE_IMATRIX_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_QUANTIZE_GPTQ_capi_914779e82115c91f(void);
@@ -531,20 +535,20 @@ extern void _wrap_inlay_quantize_options_smoothing_set_capi_914779e82115c91f(uin
 extern float _wrap_inlay_quantize_options_smoothing_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quantize_options_reserved2_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_quantize_options_reserved2_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quantize_options_expert_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_114 arg2);
-extern swig_type_115 _wrap_inlay_quantize_options_expert_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quantize_options_memory_limit_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_116 arg2);
-extern swig_type_117 _wrap_inlay_quantize_options_memory_limit_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quantize_options_expert_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_116 arg2);
+extern swig_type_117 _wrap_inlay_quantize_options_expert_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quantize_options_memory_limit_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_118 arg2);
+extern swig_type_119 _wrap_inlay_quantize_options_memory_limit_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_quantize_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_quantize_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quantize_options_init_sized_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
-extern int _wrap_inlay_quantize_capi_914779e82115c91f(swig_type_118 arg1, swig_type_119 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_quantize_capi_914779e82115c91f(swig_type_120 arg1, swig_type_121 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
 extern swig_intgo _wrap_INLAY_TEXT_ADD_SPECIAL_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_TEXT_PARSE_SPECIAL_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_TEXT_SKIP_SPECIAL_capi_914779e82115c91f(void);
-extern int _wrap_inlay_model_tokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_120 arg2, int arg3, swig_type_121 arg4, swig_voidp arg5, swig_voidp arg6);
-extern int _wrap_inlay_model_detokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_122 arg2, int arg3, swig_voidp arg4, swig_voidp arg5);
-extern int _wrap_inlay_chat_render_capi_914779e82115c91f(uintptr_t arg1, swig_type_123 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_model_tokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_122 arg2, int arg3, swig_type_123 arg4, swig_voidp arg5, swig_voidp arg6);
+extern int _wrap_inlay_model_detokenize_capi_914779e82115c91f(uintptr_t arg1, swig_type_124 arg2, int arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_chat_render_capi_914779e82115c91f(uintptr_t arg1, swig_type_125 arg2, swig_voidp arg3, swig_voidp arg4);
 extern int _wrap_inlay_session_create_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
 extern void _wrap_inlay_session_release_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_session_fork_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
@@ -553,32 +557,32 @@ extern void _wrap_inlay_session_info_struct_size_set_capi_914779e82115c91f(uintp
 extern int _wrap_inlay_session_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_session_info_busy_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_session_info_busy_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_124 arg2);
-extern swig_type_125 _wrap_inlay_session_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_126 arg2);
-extern swig_type_127 _wrap_inlay_session_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_126 arg2);
+extern swig_type_127 _wrap_inlay_session_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_128 arg2);
+extern swig_type_129 _wrap_inlay_session_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_session_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_session_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_session_info_init_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_session_get_info_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern int _wrap_inlay_session_tokens_capi_914779e82115c91f(uintptr_t arg1, swig_type_128 arg2, swig_voidp arg3, swig_voidp arg4);
-extern int _wrap_inlay_session_save_capi_914779e82115c91f(uintptr_t arg1, swig_type_129 arg2, swig_voidp arg3);
+extern int _wrap_inlay_session_tokens_capi_914779e82115c91f(uintptr_t arg1, swig_type_130 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_session_save_capi_914779e82115c91f(uintptr_t arg1, swig_type_131 arg2, swig_voidp arg3);
 extern int _wrap_inlay_session_save_buffer_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
 extern void _wrap_inlay_restore_info_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_restore_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_restore_info_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_restore_info_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_130 arg2);
-extern swig_type_131 _wrap_inlay_restore_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_132 arg2);
-extern swig_type_133 _wrap_inlay_restore_info_num_restored_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_restore_info_note_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_134 arg2);
-extern swig_type_135 _wrap_inlay_restore_info_note_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_132 arg2);
+extern swig_type_133 _wrap_inlay_restore_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_134 arg2);
+extern swig_type_135 _wrap_inlay_restore_info_num_restored_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_restore_info_note_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_136 arg2);
+extern swig_type_137 _wrap_inlay_restore_info_note_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_restore_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_restore_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_restore_info_init_capi_914779e82115c91f(uintptr_t arg1);
-extern int _wrap_inlay_session_restore_capi_914779e82115c91f(uintptr_t arg1, swig_type_136 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
-extern int _wrap_inlay_session_restore_buffer_capi_914779e82115c91f(uintptr_t arg1, swig_type_137 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
+extern int _wrap_inlay_session_restore_capi_914779e82115c91f(uintptr_t arg1, swig_type_138 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
+extern int _wrap_inlay_session_restore_buffer_capi_914779e82115c91f(uintptr_t arg1, swig_type_139 arg2, swig_voidp arg3, uintptr_t arg4, swig_voidp arg5);
 extern void _wrap_inlay_prefix_options_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_options_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_options_pin_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
@@ -599,25 +603,25 @@ extern void _wrap_inlay_prefix_options_text_flags_set_capi_914779e82115c91f(uint
 extern int _wrap_inlay_prefix_options_text_flags_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_options_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_options_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_138 arg2);
-extern swig_type_139 _wrap_inlay_prefix_options_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_140 arg2);
+extern swig_type_141 _wrap_inlay_prefix_options_budget_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_prefix_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_prefix_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_options_init_capi_914779e82115c91f(uintptr_t arg1);
-extern int _wrap_inlay_prefix_create_capi_914779e82115c91f(uintptr_t arg1, swig_type_140 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
-extern int _wrap_inlay_prefix_find_capi_914779e82115c91f(uintptr_t arg1, swig_type_141 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_prefix_create_capi_914779e82115c91f(uintptr_t arg1, swig_type_142 arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5);
+extern int _wrap_inlay_prefix_find_capi_914779e82115c91f(uintptr_t arg1, swig_type_143 arg2, swig_voidp arg3, swig_voidp arg4);
 extern int _wrap_inlay_prefix_pin_capi_914779e82115c91f(uintptr_t arg1, int arg2, swig_voidp arg3);
 extern int _wrap_inlay_prefix_open_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
 extern void _wrap_inlay_prefix_info_struct_size_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_info_struct_size_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_info_pinned_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_prefix_info_pinned_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_142 arg2);
-extern swig_type_143 _wrap_inlay_prefix_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_144 arg2);
-extern swig_type_145 _wrap_inlay_prefix_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_146 arg2);
-extern swig_type_147 _wrap_inlay_prefix_info_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_144 arg2);
+extern swig_type_145 _wrap_inlay_prefix_info_num_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_146 arg2);
+extern swig_type_147 _wrap_inlay_prefix_info_num_cached_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_148 arg2);
+extern swig_type_149 _wrap_inlay_prefix_info_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_prefix_info_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_prefix_info_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_prefix_info_init_capi_914779e82115c91f(uintptr_t arg1);
@@ -686,8 +690,8 @@ extern void _wrap_inlay_request_options_presence_penalty_set_capi_914779e82115c9
 extern float _wrap_inlay_request_options_presence_penalty_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_request_options_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_request_options_seed_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_148 arg2);
-extern swig_type_149 _wrap_inlay_request_options_seed_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_seed_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_150 arg2);
+extern swig_type_151 _wrap_inlay_request_options_seed_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_logit_bias_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_inlay_request_options_logit_bias_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_num_logit_bias_set_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
@@ -710,10 +714,10 @@ extern void _wrap_inlay_request_options_resume_set_capi_914779e82115c91f(uintptr
 extern int _wrap_inlay_request_options_resume_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_reserved2_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_request_options_reserved2_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_150 arg2);
-extern swig_type_151 _wrap_inlay_request_options_deadline_us_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_152 arg2);
-extern swig_type_153 _wrap_inlay_request_options_share_key_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_152 arg2);
+extern swig_type_153 _wrap_inlay_request_options_deadline_us_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_154 arg2);
+extern swig_type_155 _wrap_inlay_request_options_share_key_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_embedding_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_request_options_embedding_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_request_options_normalise_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
@@ -741,16 +745,16 @@ extern void _wrap_inlay_quote_fits_now_set_capi_914779e82115c91f(uintptr_t arg1,
 extern int _wrap_inlay_quote_fits_now_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quote_reserved_set_capi_914779e82115c91f(uintptr_t arg1, int arg2);
 extern int _wrap_inlay_quote_reserved_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_154 arg2);
-extern swig_type_155 _wrap_inlay_quote_prompt_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_156 arg2);
-extern swig_type_157 _wrap_inlay_quote_cached_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_158 arg2);
-extern swig_type_159 _wrap_inlay_quote_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_160 arg2);
-extern swig_type_161 _wrap_inlay_quote_new_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
-extern void _wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_162 arg2);
-extern swig_type_163 _wrap_inlay_quote_first_token_us_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_156 arg2);
+extern swig_type_157 _wrap_inlay_quote_prompt_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_158 arg2);
+extern swig_type_159 _wrap_inlay_quote_cached_tokens_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_160 arg2);
+extern swig_type_161 _wrap_inlay_quote_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_162 arg2);
+extern swig_type_163 _wrap_inlay_quote_new_kv_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_164 arg2);
+extern swig_type_165 _wrap_inlay_quote_first_token_us_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_quote_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_quote_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quote_init_capi_914779e82115c91f(uintptr_t arg1);
@@ -767,12 +771,12 @@ extern swig_intgo _wrap_INLAY_FINISH_STOP_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_LENGTH_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_CANCELLED_capi_914779e82115c91f(void);
 extern swig_intgo _wrap_INLAY_FINISH_ERROR_capi_914779e82115c91f(void);
-extern int _wrap_inlay_request_next_event_capi_914779e82115c91f(uintptr_t arg1, swig_type_164 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_request_next_event_capi_914779e82115c91f(uintptr_t arg1, swig_type_166 arg2, swig_voidp arg3, swig_voidp arg4);
 extern void _wrap_inlay_event_release_capi_914779e82115c91f(uintptr_t arg1);
 extern int _wrap_inlay_engine_event_fd_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2, swig_voidp arg3);
-extern int _wrap_inlay_model_record_start_capi_914779e82115c91f(uintptr_t arg1, swig_type_165 arg2, swig_voidp arg3);
+extern int _wrap_inlay_model_record_start_capi_914779e82115c91f(uintptr_t arg1, swig_type_167 arg2, swig_voidp arg3);
 extern int _wrap_inlay_model_record_stop_capi_914779e82115c91f(uintptr_t arg1, swig_voidp arg2);
-extern int _wrap_inlay_model_replay_capi_914779e82115c91f(uintptr_t arg1, swig_type_166 arg2, swig_voidp arg3, swig_voidp arg4);
+extern int _wrap_inlay_model_replay_capi_914779e82115c91f(uintptr_t arg1, swig_type_168 arg2, swig_voidp arg3, swig_voidp arg4);
 #undef intgo
 */
 import "C"
@@ -828,7 +832,7 @@ func Swig_malloc(arg1 int) (_swig_ret uintptr) {
 const INLAY_VERSION_MAJOR int = 0
 const INLAY_VERSION_MINOR int = 1
 const INLAY_VERSION_PATCH int = 0
-const INLAY_ABI_VERSION int = 11
+const INLAY_ABI_VERSION int = 12
 func Inlay_version() (_swig_ret string) {
 	var swig_r string
 	swig_r_p := C._wrap_inlay_version_capi_914779e82115c91f()
@@ -3047,6 +3051,19 @@ func (arg1 SwigcptrInlay_model_info) GetHas_chat_template() (_swig_ret int32) {
 	return swig_r
 }
 
+func (arg1 SwigcptrInlay_model_info) SetEmbedding_size(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_model_info_embedding_size_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_113(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_model_info) GetEmbedding_size() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_inlay_model_info_embedding_size_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewInlay_model_info() (_swig_ret Inlay_model_info) {
 	var swig_r Inlay_model_info
 	swig_r = (Inlay_model_info)(SwigcptrInlay_model_info(C._wrap_new_inlay_model_info_capi_914779e82115c91f()))
@@ -3091,11 +3108,14 @@ type Inlay_model_info interface {
 	GetHas_tokenizer() (_swig_ret int32)
 	SetHas_chat_template(arg2 int32)
 	GetHas_chat_template() (_swig_ret int32)
+	SetEmbedding_size(arg2 uint64)
+	GetEmbedding_size() (_swig_ret uint64)
 }
 
-func Inlay_model_info_init(arg1 Inlay_model_info) {
+func Inlay_model_info_init_sized(arg1 Inlay_model_info, arg2 int) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_inlay_model_info_init_capi_914779e82115c91f(C.uintptr_t(_swig_i_0))
+	_swig_i_1 := arg2
+	C._wrap_inlay_model_info_init_sized_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func Inlay_model_get_info(arg1 uintptr, arg2 Inlay_model_info, arg3 *uintptr) (_swig_ret int32) {
@@ -3112,7 +3132,7 @@ func Inlay_model_inspect(arg1 string, arg2 *uintptr, arg3 *uintptr) (_swig_ret i
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int32)(C._wrap_inlay_model_inspect_capi_914779e82115c91f(*(*C.swig_type_113)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_voidp(_swig_i_2)))
+	swig_r = (int32)(C._wrap_inlay_model_inspect_capi_914779e82115c91f(*(*C.swig_type_115)(unsafe.Pointer(&_swig_i_0)), C.swig_voidp(_swig_i_1), C.swig_voidp(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -3387,7 +3407,7 @@ func (arg1 SwigcptrInlay_quantize_options) GetReserved2() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_quantize_options) SetExpert_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quantize_options_expert_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_114(_swig_i_1))
+	C._wrap_inlay_quantize_options_expert_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_116(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quantize_options) GetExpert_bytes() (_swig_ret uint64) {
@@ -3400,7 +3420,7 @@ func (arg1 SwigcptrInlay_quantize_options) GetExpert_bytes() (_swig_ret uint64) 
 func (arg1 SwigcptrInlay_quantize_options) SetMemory_limit(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quantize_options_memory_limit_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_116(_swig_i_1))
+	C._wrap_inlay_quantize_options_memory_limit_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_118(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quantize_options) GetMemory_limit() (_swig_ret uint64) {
@@ -3477,7 +3497,7 @@ func Inlay_quantize(arg1 string, arg2 string, arg3 Inlay_quantize_options, arg4 
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_quantize_capi_914779e82115c91f(*(*C.swig_type_118)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_119)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_quantize_capi_914779e82115c91f(*(*C.swig_type_120)(unsafe.Pointer(&_swig_i_0)), *(*C.swig_type_121)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
 	}
@@ -3516,7 +3536,7 @@ func Inlay_model_tokenize(arg1 uintptr, arg2 string, arg3 uint32, arg4 []int32, 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r = (int32)(C._wrap_inlay_model_tokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_120)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_121)(unsafe.Pointer(&_swig_i_3)), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5)))
+	swig_r = (int32)(C._wrap_inlay_model_tokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_122)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_123)(unsafe.Pointer(&_swig_i_3)), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3533,7 +3553,7 @@ func Inlay_model_detokenize(arg1 uintptr, arg2 []int32, arg3 uint32, arg4 *uintp
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_model_detokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_122)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_model_detokenize_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_124)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3546,7 +3566,7 @@ func Inlay_chat_render(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 *uintptr) 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_chat_render_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_123)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_chat_render_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_125)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3623,7 +3643,7 @@ func (arg1 SwigcptrInlay_session_info) GetBusy() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_session_info) SetNum_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_124(_swig_i_1))
+	C._wrap_inlay_session_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_126(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_session_info) GetNum_tokens() (_swig_ret uint64) {
@@ -3636,7 +3656,7 @@ func (arg1 SwigcptrInlay_session_info) GetNum_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_session_info) SetNum_cached(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_126(_swig_i_1))
+	C._wrap_inlay_session_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_128(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_session_info) GetNum_cached() (_swig_ret uint64) {
@@ -3690,7 +3710,7 @@ func Inlay_session_tokens(arg1 uintptr, arg2 []int32, arg3 *int, arg4 *uintptr) 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_session_tokens_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_128)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_session_tokens_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_130)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3702,7 +3722,7 @@ func Inlay_session_save(arg1 uintptr, arg2 string, arg3 *uintptr) (_swig_ret int
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int32)(C._wrap_inlay_session_save_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_129)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
+	swig_r = (int32)(C._wrap_inlay_session_save_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_131)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3756,7 +3776,7 @@ func (arg1 SwigcptrInlay_restore_info) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_restore_info) SetNum_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_130(_swig_i_1))
+	C._wrap_inlay_restore_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_132(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_restore_info) GetNum_tokens() (_swig_ret uint64) {
@@ -3769,7 +3789,7 @@ func (arg1 SwigcptrInlay_restore_info) GetNum_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_restore_info) SetNum_restored(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_132(_swig_i_1))
+	C._wrap_inlay_restore_info_num_restored_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_134(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_restore_info) GetNum_restored() (_swig_ret uint64) {
@@ -3782,7 +3802,7 @@ func (arg1 SwigcptrInlay_restore_info) GetNum_restored() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_restore_info) SetNote(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_restore_info_note_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_134)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_inlay_restore_info_note_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_136)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3836,7 +3856,7 @@ func Inlay_session_restore(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 Inlay_
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_session_restore_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_136)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_session_restore_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_138)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3850,7 +3870,7 @@ func Inlay_session_restore_buffer(arg1 uintptr, arg2 []byte, arg3 *uintptr, arg4
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_session_restore_buffer_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_137)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_session_restore_buffer_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_139)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3999,7 +4019,7 @@ func (arg1 SwigcptrInlay_prefix_options) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_prefix_options) SetBudget_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_138(_swig_i_1))
+	C._wrap_inlay_prefix_options_budget_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_140(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_options) GetBudget_bytes() (_swig_ret uint64) {
@@ -4059,7 +4079,7 @@ func Inlay_prefix_create(arg1 uintptr, arg2 string, arg3 Inlay_prefix_options, a
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r = (int32)(C._wrap_inlay_prefix_create_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_140)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
+	swig_r = (int32)(C._wrap_inlay_prefix_create_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_142)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4072,7 +4092,7 @@ func Inlay_prefix_find(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 *uintptr) 
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_prefix_find_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_141)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_prefix_find_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_143)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4135,7 +4155,7 @@ func (arg1 SwigcptrInlay_prefix_info) GetPinned() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_prefix_info) SetNum_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_142(_swig_i_1))
+	C._wrap_inlay_prefix_info_num_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_info) GetNum_tokens() (_swig_ret uint64) {
@@ -4148,7 +4168,7 @@ func (arg1 SwigcptrInlay_prefix_info) GetNum_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_prefix_info) SetNum_cached(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
+	C._wrap_inlay_prefix_info_num_cached_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_146(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_info) GetNum_cached() (_swig_ret uint64) {
@@ -4161,7 +4181,7 @@ func (arg1 SwigcptrInlay_prefix_info) GetNum_cached() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_prefix_info) SetKv_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_146(_swig_i_1))
+	C._wrap_inlay_prefix_info_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_148(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_prefix_info) GetKv_bytes() (_swig_ret uint64) {
@@ -4646,7 +4666,7 @@ func (arg1 SwigcptrInlay_request_options) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_request_options) SetSeed(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_request_options_seed_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_148(_swig_i_1))
+	C._wrap_inlay_request_options_seed_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_150(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_request_options) GetSeed() (_swig_ret uint64) {
@@ -4802,7 +4822,7 @@ func (arg1 SwigcptrInlay_request_options) GetReserved2() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_request_options) SetDeadline_us(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_150(_swig_i_1))
+	C._wrap_inlay_request_options_deadline_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_152(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_request_options) GetDeadline_us() (_swig_ret uint64) {
@@ -4815,7 +4835,7 @@ func (arg1 SwigcptrInlay_request_options) GetDeadline_us() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_request_options) SetShare_key(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_152(_swig_i_1))
+	C._wrap_inlay_request_options_share_key_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_154(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_request_options) GetShare_key() (_swig_ret uint64) {
@@ -5109,7 +5129,7 @@ func (arg1 SwigcptrInlay_quote) GetReserved() (_swig_ret uint32) {
 func (arg1 SwigcptrInlay_quote) SetPrompt_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_154(_swig_i_1))
+	C._wrap_inlay_quote_prompt_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_156(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetPrompt_tokens() (_swig_ret uint64) {
@@ -5122,7 +5142,7 @@ func (arg1 SwigcptrInlay_quote) GetPrompt_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetCached_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_156(_swig_i_1))
+	C._wrap_inlay_quote_cached_tokens_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_158(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetCached_tokens() (_swig_ret uint64) {
@@ -5135,7 +5155,7 @@ func (arg1 SwigcptrInlay_quote) GetCached_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetKv_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_158(_swig_i_1))
+	C._wrap_inlay_quote_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_160(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetKv_bytes() (_swig_ret uint64) {
@@ -5148,7 +5168,7 @@ func (arg1 SwigcptrInlay_quote) GetKv_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetNew_kv_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_160(_swig_i_1))
+	C._wrap_inlay_quote_new_kv_bytes_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_162(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetNew_kv_bytes() (_swig_ret uint64) {
@@ -5161,7 +5181,7 @@ func (arg1 SwigcptrInlay_quote) GetNew_kv_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrInlay_quote) SetFirst_token_us(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_162(_swig_i_1))
+	C._wrap_inlay_quote_first_token_us_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_164(_swig_i_1))
 }
 
 func (arg1 SwigcptrInlay_quote) GetFirst_token_us() (_swig_ret uint64) {
@@ -5310,7 +5330,7 @@ func Inlay_request_next_event(arg1 uintptr, arg2 uint64, arg3 *uintptr, arg4 *ui
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_request_next_event_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_164(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_request_next_event_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.swig_type_166(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	return swig_r
 }
 
@@ -5333,7 +5353,7 @@ func Inlay_model_record_start(arg1 uintptr, arg2 string, arg3 *uintptr) (_swig_r
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r = (int32)(C._wrap_inlay_model_record_start_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_165)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
+	swig_r = (int32)(C._wrap_inlay_model_record_start_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_167)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -5354,7 +5374,7 @@ func Inlay_model_replay(arg1 uintptr, arg2 string, arg3 *uintptr, arg4 *uintptr)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (int32)(C._wrap_inlay_model_replay_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_166)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
+	swig_r = (int32)(C._wrap_inlay_model_replay_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), *(*C.swig_type_168)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}

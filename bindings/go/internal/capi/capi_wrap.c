@@ -3917,6 +3917,31 @@ int _wrap_inlay_model_info_has_chat_template_get_capi_914779e82115c91f(struct in
 }
 
 
+void _wrap_inlay_model_info_embedding_size_set_capi_914779e82115c91f(struct inlay_model_info *_swig_go_0, long long _swig_go_1) {
+  struct inlay_model_info *arg1 = (struct inlay_model_info *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(struct inlay_model_info **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->embedding_size = arg2;
+  
+}
+
+
+long long _wrap_inlay_model_info_embedding_size_get_capi_914779e82115c91f(struct inlay_model_info *_swig_go_0) {
+  struct inlay_model_info *arg1 = (struct inlay_model_info *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct inlay_model_info **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->embedding_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct inlay_model_info *_wrap_new_inlay_model_info_capi_914779e82115c91f() {
   struct inlay_model_info *result = 0 ;
   struct inlay_model_info *_swig_go_result;
@@ -3938,12 +3963,14 @@ void _wrap_delete_inlay_model_info_capi_914779e82115c91f(struct inlay_model_info
 }
 
 
-void _wrap_inlay_model_info_init_capi_914779e82115c91f(struct inlay_model_info *_swig_go_0) {
+void _wrap_inlay_model_info_init_sized_capi_914779e82115c91f(struct inlay_model_info *_swig_go_0, intgo _swig_go_1) {
   inlay_model_info *arg1 = (inlay_model_info *) 0 ;
+  size_t arg2 ;
   
   arg1 = *(inlay_model_info **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
   
-  inlay_model_info_init(arg1);
+  inlay_model_info_init_sized(arg1,arg2);
   
 }
 

@@ -334,6 +334,7 @@ class GenerateTest {
     assertEquals(8, info.numLayers());
     assertEquals(4096, info.vocabSize());
     assertTrue(info.hasTokenizer() && info.hasChatTemplate());
+    assertEquals(info.hiddenSize(), info.embeddingSize());
     DeviceInfo device = engine.device();
     assertEquals(Backend.CPU, device.backend());
     assertFalse(device.name().isEmpty());
