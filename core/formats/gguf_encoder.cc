@@ -20,6 +20,7 @@ namespace {
 constexpr char kEpsilon[] = "attention.layer_norm_epsilon";
 constexpr char kCausal[] = "attention.causal";
 constexpr char kPooling[] = "pooling_type";
+constexpr char kLabelsPooling[] = "classifier.pooling_type";
 constexpr char kLabels[] = "classifier.output_labels";
 constexpr char kWindow[] = "attention.sliding_window";
 constexpr char kWindowPattern[] = "attention.sliding_window_pattern";
@@ -78,8 +79,13 @@ absl::Status ReadClassifier(const GgufFiles& files, const GgufArchKeys& keys,
   (*config)["architectures"] = {keys.arch() == "bert"
                                     ? "BertForSequenceClassification"
                                     : "ModernBertForSequenceClassification"};
-  // llama.cpp's, where no key says otherwise.
-  if (keys.arch() == "modern-bert") (*config)["classifier_pooling"] = "mean";
+  // The mean where no key says otherwise, as llama.cpp has it.
+  INLAY_ASSIGN_OR_RETURN(const auto pooling,
+                         keys.Int(kLabelsPooling, kMean, kFirst));
+  if (keys.arch() == "modern-bert") {
+    (*config)["classifier_pooling"] =
+        pooling.value_or(kMean) == kMean ? "mean" : "cls";
+  }
   (*config)["classifier_bias"] = FindInfo(files, "cls.bias") != nullptr;
   INLAY_ASSIGN_OR_RETURN(const auto scores,
                          GgufString(files.header(), kOwnScores));
@@ -342,7 +348,11 @@ absl::Status SetLabels(GgufKeyWriter& keys, std::string_view architecture) {
     INLAY_ASSIGN_OR_RETURN(
         const std::string pooling,
         JsonString(keys.config(), "classifier_pooling", "cls"));
-    if (pooling != "mean") return keys.NotSaid("classifier_pooling", pooling);
+    if (pooling != "mean" && pooling != "cls") {
+      return keys.NotSaid("classifier_pooling", pooling);
+    }
+    INLAY_RETURN_IF_ERROR(
+        keys.SetU32(kLabelsPooling, pooling == "mean" ? kMean : kFirst));
     INLAY_RETURN_IF_ERROR(
         keys.CheckActivation("classifier_activation", {"gelu"}));
   }

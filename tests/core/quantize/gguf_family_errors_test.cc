@@ -29,7 +29,7 @@ constexpr Wrong kWrong[] = {
     {"modernbert_labels", "rope_parameters",
      R"({"rope_parameters": {"full_attention": {"rope_type": "linear"}}})"},
     {"modernbert_labels", "classifier_pooling",
-     R"({"classifier_pooling": "cls"})"},
+     R"({"classifier_pooling": "max"})"},
     {"modernbert_labels", "classifier_activation",
      R"({"classifier_activation": "relu"})"},
     {"modernbert_labels", "num_hidden_layers", nullptr, kBad},
