@@ -403,7 +403,7 @@ absl::Status SetGgufBert(GgufKeyWriter& keys, std::string_view architecture,
 absl::Status SetGgufDirection(GgufKeyWriter& keys) {
   constexpr char kBothWays[] = "use_bidirectional_attention";
   INLAY_ASSIGN_OR_RETURN(const bool causal,
-                         JsonBool(keys.config(), "is_causal", true));
+                         JsonFlag(keys.config(), "is_causal", true));
   if (keys.arch() == "gemma-embedding") {
     INLAY_ASSIGN_OR_RETURN(const bool both_ways,
                            JsonBool(keys.config(), kBothWays, false));

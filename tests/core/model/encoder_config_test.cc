@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/formats/model_files.h"
+#include "core/formats/rope_config.h"
 #include "core/model/load_model.h"
 #include "memory/device/device.h"
 #include "tests/support/paths/paths.h"
@@ -107,6 +108,31 @@ TEST_F(EncoderConfigTest, DenseModulesFollowEachOther) {
               std::string::npos)
         << status;
   }
+}
+
+TEST_F(EncoderConfigTest, NullIsNotCausal) {
+  for (const char* keys :
+       {R"({"is_causal": null})", R"({"is_causal": false})"}) {
+    const auto both = Describe("llama3", Json::object(), keys);
+    ASSERT_TRUE(both.ok()) << both.status();
+    EXPECT_TRUE(both->is_encoder) << keys;
+    EXPECT_FALSE(Attention(*both, 0).causal) << keys;
+  }
+  const auto causal = Describe("llama3", Json::object());
+  ASSERT_TRUE(causal.ok()) << causal.status();
+  EXPECT_FALSE(causal->is_encoder);
+}
+
+// Which of the two ropes counts would be for all layers here.
+TEST_F(EncoderConfigTest, ModernBertsBothRopes) {
+  Json config = {{"model_type", "modernbert"},
+                 {"rope_parameters", {{"full_attention", Json::object()}}},
+                 {"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}};
+  KeepOneRope(&config);
+  EXPECT_TRUE(config.contains("rope_scaling"));
+  config["rope_scaling"] = Json::object();
+  KeepOneRope(&config);
+  EXPECT_FALSE(config.contains("rope_scaling"));
 }
 
 // So many positions before a token and as many behind, its own besides.
