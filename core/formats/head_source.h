@@ -1,6 +1,6 @@
-// Checkpoints that hold q, k and v in one tensor head by head, as a
-// WeightSource with one matrix each. Source: transformers' gpt_neox, bloom,
-// falcon, gpt_bigcode, codegen.
+// Checkpoints that hold q, k and v in one tensor head by head, or an MLP's two
+// matrices with the gate last, as a WeightSource with one matrix each. Source:
+// transformers' gpt_neox, bloom, falcon, gpt_bigcode, codegen, gte.
 #ifndef INLAY_CORE_FORMATS_HEAD_SOURCE_H_
 #define INLAY_CORE_FORMATS_HEAD_SOURCE_H_
 
@@ -20,9 +20,11 @@ namespace inlay {
 //   gpt_bigcode      P.c_attn           as gpt_neox's, without multi_query
 //   codegen          P.qkv_proj         [4 * (q, v, k) * hidden_size / 4]
 // being rows of a weight and a bias, become "P.q_proj", "P.k_proj" and
-// "P.v_proj". All other tensors pass through; where there is no such tensor,
-// `stored` comes back. INVALID_ARGUMENT where rows are not whole parts of all
-// heads.
+// "P.v_proj"; and of
+//   gte, new         P.up_gate_proj     [up, gate]
+// come "P.up_proj" and "P.gate_proj". All other tensors pass through; where
+// there is no such tensor, `stored` comes back. INVALID_ARGUMENT where rows are
+// not whole parts of all heads.
 absl::StatusOr<std::shared_ptr<const WeightSource>> PresentHeads(
     const Json& config, std::shared_ptr<const WeightSource> stored);
 

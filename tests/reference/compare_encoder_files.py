@@ -58,6 +58,9 @@ FAMILIES = {
                     "n_positions": 8192, "max_trained_positions": 2048, "activation_function": "swiglu", "layer_norm_epsilon": 1e-12, "rotary_emb_base": 1000,
                     "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None, "rotary_scaling_factor": None,
                     "qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False, "causal": False, "prenorm": False}),
+    "jina_embeddings_v3": ("JinaEmbeddingsV3Model", {**SIZES, "type_vocab_size": 1, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}, "unigram", "mean", [], {}),
+    "eurobert": ("EuroBertModel", {**SIZES, "num_key_value_heads": 1, "rope_parameters": {"rope_type": "default", "rope_theta": 250000.0}}, "bbpe", "mean", [],
+                 {"rope_parameters": REMOVED, "rope_theta": 250000.0, "classifier_pooling": "mean"}),
     "modernbert": ("ModernBertModel", {**SIZES, "local_attention": 16}, "bbpe", "mean", [],
                    {"rope_parameters": REMOVED, "layer_types": REMOVED, "layer_norm_eps": 1e-5, "global_rope_theta": 160000.0, "local_rope_theta": 10000.0, "global_attn_every_n_layers": 3}),
     "modernbert_reranker": ("ModernBertForSequenceClassification", {**SIZES, "local_attention": 16, "classifier_pooling": "cls", "num_labels": 1}, "bbpe", None, [],
@@ -72,6 +75,9 @@ FAMILIES = {
 }
 # The converter drops BERT's pooler: such files are refused, and llama.cpp's scores of what inlay quantize writes stand beside Inlay's of the folder.
 NOT_CONVERTED = {"bert_reranker"}
+# What the converter knows under another name: files with code of their own, adapters and all.
+CONVERTED_AS = {"jina_embeddings_v3": {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta", "lora_adaptations": ["text-matching"],
+                                       "rotary_emb_base": 20000.0}}
 
 
 def randomise(model):
@@ -285,7 +291,13 @@ def main():
                 different += wrong
 
             def read():
-                convert(args.llama, folder, theirs)
+                source = folder
+                if name in CONVERTED_AS:
+                    source = pathlib.Path(temporary) / "renamed"
+                    shutil.copytree(folder, source)
+                    path = source / "config.json"
+                    path.write_text(json.dumps(json.loads(path.read_text()) | CONVERTED_AS[name]))
+                convert(args.llama, source, theirs)
                 return inlay(args.inlay, theirs, labels), own
 
             def write():

@@ -39,6 +39,9 @@ constexpr Wrong kWrong[] = {
      R"({"rope_parameters": {"rope_type": "linear"}})"},
     {"nomic_bert", "max_trained_positions",
      R"({"rotary_scaling_factor": 2, "max_trained_positions": 0})", kBad},
+    {"jina_embeddings_v3", "rope_parameters",
+     R"({"rope_parameters": {"rope_type": "linear", "factor": 2}})"},
+    {"jina_embeddings_v3", "hidden_act", R"({"hidden_act": "relu"})"},
     {"bert_labels", "hidden_act", R"({"hidden_act": "relu"})"},
     {"bert_labels", "id2label", R"({"id2label": {"1": "x"}})", kBad},
     {"bert_labels", "hidden_size", nullptr, kBad},
@@ -296,6 +299,8 @@ TEST(GgufFamilyErrors, AnyConfigIsAnErrorAtMost) {
                             "bert_labels",
                             "roberta_labels",
                             "nomic_bert",
+                            "jina_embeddings_v3",
+                            "eurobert",
                             "modernbert_labels",
                             "gemma3_embedding",
                             "distilbert_labels"}) {
