@@ -62,7 +62,7 @@ TEST_F(EncoderConfigTest, RefusesByName) {
        "rope_scaling",
        {{"rope_type", "linear"}, {"factor", 2.0}},
        kNoSuchEncoder},
-      {"electra_labels", "embedding_size", 16, kNoSuchEncoder},
+      {"electra_labels", "embedding_size", 48, kNoSuchEncoder},
       {"electra_labels", "is_decoder", true, kNoSuchEncoder},
       {"electra_labels", "num_attention_heads", 5, kBadEncoder},
       {"distilbert_labels", "n_heads", 5, kBadEncoder},

@@ -58,6 +58,8 @@ ENCODERS = {
                                        max_position_embeddings=80, rms_norm_eps=1e-5, rope_parameters=dict(rope_type='default', rope_theta=250000.0)),
                  dict(architectures=['EuroBertForMaskedLM'], rope_parameters=None, rope_theta=250000.0, rope_scaling=None, attention_bias=False, mlp_bias=False,
                       clf_pooling='late'), 'mean', False, []),
+    # ELECTRA-Small's embeddings are narrower than its network.
+    'electra_narrow': ('ElectraModel', dict(BERT, embedding_size=16), {}, 'cls', False, []),
 }
 
 
