@@ -20,6 +20,7 @@ namespace {
 constexpr char kEpsilon[] = "attention.layer_norm_epsilon";
 constexpr char kCausal[] = "attention.causal";
 constexpr char kPooling[] = "pooling_type";
+constexpr char kLabelsPooling[] = "classifier.pooling_type";
 constexpr char kLabels[] = "classifier.output_labels";
 constexpr char kWindow[] = "attention.sliding_window";
 constexpr char kWindowPattern[] = "attention.sliding_window_pattern";
@@ -78,8 +79,13 @@ absl::Status ReadClassifier(const GgufFiles& files, const GgufArchKeys& keys,
   (*config)["architectures"] = {keys.arch() == "bert"
                                     ? "BertForSequenceClassification"
                                     : "ModernBertForSequenceClassification"};
-  // llama.cpp's, where no key says otherwise.
-  if (keys.arch() == "modern-bert") (*config)["classifier_pooling"] = "mean";
+  // The mean where no key says otherwise, as llama.cpp has it.
+  INLAY_ASSIGN_OR_RETURN(const auto pooling,
+                         keys.Int(kLabelsPooling, kMean, kFirst));
+  if (keys.arch() == "modern-bert") {
+    (*config)["classifier_pooling"] =
+        pooling.value_or(kMean) == kMean ? "mean" : "cls";
+  }
   (*config)["classifier_bias"] = FindInfo(files, "cls.bias") != nullptr;
   INLAY_ASSIGN_OR_RETURN(const auto scores,
                          GgufString(files.header(), kOwnScores));
@@ -172,7 +178,8 @@ std::vector<DenseModule> ReadDense(const GgufFiles& files) {
 }  // namespace
 
 bool IsGgufBert(std::string_view arch) {
-  return arch == "bert" || arch == "nomic-bert" || arch == "modern-bert";
+  return arch == "bert" || arch == "nomic-bert" || arch == "modern-bert" ||
+         arch == "jina-bert-v3";
 }
 
 absl::Status ReadGgufBert(const GgufFiles& files, const GgufArchKeys& keys,
@@ -315,14 +322,13 @@ absl::Status SetModernBert(GgufKeyWriter& keys) {
   return keys.CopyCount("vocab_size", "vocab_size");
 }
 
-absl::Status SetNomicBert(GgufKeyWriter& keys) {
-  for (const char* key : {"activation_function", "hidden_act"}) {
-    if (!keys.Has(key)) continue;
-    INLAY_RETURN_IF_ERROR(keys.CheckActivation(key, {"swiglu", "silu"}));
-  }
-  INLAY_ASSIGN_OR_RETURN(
-      double theta,
-      JsonNumber(keys.config(), "rotary_emb_base", 1000.0, 1.0, 1e15));
+// The base, by the family's own key or rope_parameters, and no scaling.
+absl::Status SetRopeBase(GgufKeyWriter& keys, const char* key,
+                         double fallback) {
+  INLAY_ASSIGN_OR_RETURN(double theta,
+                         JsonNumber(keys.config(), key, fallback, 1.0, 1e15));
+  const Json* scaling = JsonFind(keys.config(), "rope_scaling");
+  if (scaling != nullptr) return keys.NotSaid("rope_scaling", *scaling);
   const Json* rope = JsonFind(keys.config(), "rope_parameters");
   if (rope != nullptr) {
     INLAY_ASSIGN_OR_RETURN(theta,
@@ -334,6 +340,14 @@ absl::Status SetNomicBert(GgufKeyWriter& keys) {
   return keys.SetF32("rope.freq_base", theta);
 }
 
+absl::Status SetNomicBert(GgufKeyWriter& keys) {
+  for (const char* key : {"activation_function", "hidden_act"}) {
+    if (!keys.Has(key)) continue;
+    INLAY_RETURN_IF_ERROR(keys.CheckActivation(key, {"swiglu", "silu"}));
+  }
+  return SetRopeBase(keys, "rotary_emb_base", 1000.0);
+}
+
 absl::Status SetLabels(GgufKeyWriter& keys, std::string_view architecture) {
   if (!architecture.ends_with("ForSequenceClassification")) {
     return absl::OkStatus();
@@ -342,7 +356,11 @@ absl::Status SetLabels(GgufKeyWriter& keys, std::string_view architecture) {
     INLAY_ASSIGN_OR_RETURN(
         const std::string pooling,
         JsonString(keys.config(), "classifier_pooling", "cls"));
-    if (pooling != "mean") return keys.NotSaid("classifier_pooling", pooling);
+    if (pooling != "mean" && pooling != "cls") {
+      return keys.NotSaid("classifier_pooling", pooling);
+    }
+    INLAY_RETURN_IF_ERROR(
+        keys.SetU32(kLabelsPooling, pooling == "mean" ? kMean : kFirst));
     INLAY_RETURN_IF_ERROR(
         keys.CheckActivation("classifier_activation", {"gelu"}));
   }
@@ -380,12 +398,17 @@ absl::Status SetGgufBert(GgufKeyWriter& keys, std::string_view architecture,
   INLAY_RETURN_IF_ERROR(SetLabels(keys, architecture));
   if (is_modern) return SetModernBert(keys);
   const bool is_distilled = keys.model_type() == "distilbert";
-  INLAY_ASSIGN_OR_RETURN(const int64_t types,
-                         JsonInt(keys.config(), "type_vocab_size",
-                                 is_distilled ? 1 : 2, 0, kMaxGgufSize));
+  const bool is_jina = keys.arch() == "jina-bert-v3";
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t types,
+      JsonInt(keys.config(), "type_vocab_size", is_distilled || is_jina ? 1 : 2,
+              0, kMaxGgufSize));
   INLAY_RETURN_IF_ERROR(keys.writer().SetU32("tokenizer.ggml.token_type_count",
                                              static_cast<uint32_t>(types)));
   if (keys.arch() == "nomic-bert") return SetNomicBert(keys);
+  if (is_jina) {
+    INLAY_RETURN_IF_ERROR(SetRopeBase(keys, "rope_theta", 20000.0));
+  }
   return keys.CheckActivation(is_distilled ? "activation" : "hidden_act",
                               {"gelu"});
 }
@@ -393,7 +416,7 @@ absl::Status SetGgufBert(GgufKeyWriter& keys, std::string_view architecture,
 absl::Status SetGgufDirection(GgufKeyWriter& keys) {
   constexpr char kBothWays[] = "use_bidirectional_attention";
   INLAY_ASSIGN_OR_RETURN(const bool causal,
-                         JsonBool(keys.config(), "is_causal", true));
+                         JsonFlag(keys.config(), "is_causal", true));
   if (keys.arch() == "gemma-embedding") {
     INLAY_ASSIGN_OR_RETURN(const bool both_ways,
                            JsonBool(keys.config(), kBothWays, false));
@@ -401,6 +424,7 @@ absl::Status SetGgufDirection(GgufKeyWriter& keys) {
     return both_ways ? keys.SetBool(kCausal, false)
                      : keys.NotSaid(kBothWays, both_ways);
   }
+  if (keys.arch() == "eurobert") return keys.SetBool(kCausal, false);
   for (const char* arch : {"gemma", "gemma2", "gemma3"}) {
     if (keys.arch() != arch) continue;
     INLAY_RETURN_IF_ERROR(keys.Expect(kBothWays, false));

@@ -74,6 +74,32 @@ inline constexpr GgufName kNomicBert[] = {
     {"blk.#.layer_output_norm", "encoder.layers.#.norm2"},
 };
 
+inline constexpr GgufName kJinaBertV3[] = {
+    {"token_embd", "roberta.embeddings.word_embeddings"},
+    {"token_types", "roberta.embeddings.token_type_embeddings"},
+    {"token_embd_norm", "roberta.emb_ln"},
+    {"blk.#.attn_qkv", "roberta.encoder.layers.#.mixer.Wqkv"},
+    {"blk.#.attn_output", "roberta.encoder.layers.#.mixer.out_proj"},
+    {"blk.#.attn_output_norm", "roberta.encoder.layers.#.norm1"},
+    {"blk.#.ffn_up", "roberta.encoder.layers.#.mlp.fc1"},
+    {"blk.#.ffn_down", "roberta.encoder.layers.#.mlp.fc2"},
+    {"blk.#.layer_output_norm", "roberta.encoder.layers.#.norm2"},
+};
+
+inline constexpr GgufName kEuroBert[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+};
+
 inline constexpr GgufName kModernBert[] = {
     {"token_embd", "model.embeddings.tok_embeddings"},
     {"token_embd_norm", "model.embeddings.norm"},

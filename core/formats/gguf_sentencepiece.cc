@@ -83,13 +83,22 @@ absl::StatusOr<Json> GgufSentencePieceDocument(const GgufVocab& vocab) {
       AddedPiece(vocab, "eos",
                  vocab.add_eos.value_or(is_unigram && vocab.eos_id.has_value()),
                  vocab.eos_id, count, &pieces));
+  Json between = Json::array();
+  if (!eos.empty()) {
+    between.push_back(eos);
+    INLAY_ASSIGN_OR_RETURN(
+        std::string sep, AddedPiece(vocab, "sep", vocab.separator().has_value(),
+                                    vocab.separator(), count, &pieces));
+    if (!sep.empty()) between.push_back(std::move(sep));
+  }
   return Json{
       {"model", Json{{"type", "SentencePiece"},
                      {"model_type", is_unigram ? "UNIGRAM" : "BPE"},
                      {"pieces", std::move(pieces)},
                      {"byte_fallback", has(GgufTokenType::kByte)},
                      {"bos_piece", std::move(bos)},
-                     {"eos_piece", std::move(eos)}}},
+                     {"eos_piece", std::move(eos)},
+                     {"between", std::move(between)}}},
       {"normalizer",
        Json{{"precompiled_charsmap", absl::Base64Escape(vocab.charsmap)},
             {"add_dummy_prefix", vocab.add_space_prefix.value_or(!is_unigram)},

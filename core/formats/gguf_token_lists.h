@@ -29,6 +29,10 @@ struct GgufTokenLists {
 
   // What stands before and behind a text.
   std::optional<int32_t> front, back;
+  // Of a pair, where the tokenizer has one: how many tokens stand between its
+  // texts, and the last of them.
+  std::optional<int64_t> num_between;
+  std::optional<int32_t> separator;
 
   std::optional<int32_t> Find(const std::string& token) const;
   bool IsOf(int32_t id, GgufTokenType type) const;

@@ -25,11 +25,11 @@ Json SpecialItem(std::string_view token) {
   return Json{{"SpecialToken", Json{{"id", token}, {"type_id", 0}}}};
 }
 
-void AddSegment(const Json& bos, const char* segment, const Json& eos,
+void AddSegment(const Json& front, const char* segment, const Json& back,
                 Json* items) {
-  if (!bos.is_null()) items->push_back(bos);
+  if (!front.is_null()) items->push_back(front);
   items->push_back(Json{{"Sequence", Json{{"id", segment}, {"type_id", 0}}}});
-  if (!eos.is_null()) items->push_back(eos);
+  if (!back.is_null()) items->push_back(back);
 }
 
 }  // namespace
@@ -87,8 +87,13 @@ absl::StatusOr<Json> GgufPostProcessorJson(const GgufVocab& vocab,
   const Json eos = special(adds_eos, vocab.eos_id);
   Json single = Json::array();
   AddSegment(bos, "A", eos, &single);
+  // As llama.cpp's server has pairs: one BOS, and a separator besides the EOS
+  // in the middle. Without an EOS nothing but a BOS parts them.
+  const std::optional<int32_t> separator =
+      adds_eos ? vocab.separator() : std::nullopt;
+  const Json sep = special(separator.has_value(), separator);
   Json pair = single;
-  AddSegment(bos, "B", eos, &pair);
+  AddSegment(adds_eos ? sep : bos, "B", eos, &pair);
   return Json{{"type", "TemplateProcessing"},
               {"single", std::move(single)},
               {"pair", std::move(pair)},

@@ -120,17 +120,41 @@ absl::Status SetBytePair(const Json& file, const Json& model, Lists* lists,
                    : SetByteLevel(file, model, *lists, writer);
 }
 
-// The items around a text, from the last template there is.
-const Json* SingleTemplate(const Json& processor) {
-  const Json* single = JsonFind(processor, "single");
+// The items around a text ("single") or two ("pair"), from the first template
+// there is.
+const Json* FindTemplate(const Json& processor, const char* which) {
+  const Json* single = JsonFind(processor, which);
   if (single != nullptr && single->is_array()) return single;
   const Json* steps = JsonFind(processor, "processors");
   if (steps == nullptr || !steps->is_array()) return nullptr;
   for (const Json& step : *steps) {
-    const Json* found = SingleTemplate(step);
+    const Json* found = FindTemplate(step, which);
     if (found != nullptr) return found;
   }
   return nullptr;
+}
+
+std::optional<int32_t> TemplateToken(const Json& item, const Lists& lists) {
+  const Json* special = JsonFind(item, "SpecialToken");
+  const Json* id = special == nullptr ? nullptr : JsonFind(*special, "id");
+  if (id == nullptr || !id->is_string()) return std::nullopt;
+  return lists.Find(id->get<std::string>());
+}
+
+// Tokens of the template between the two texts.
+void ReadPair(const Json& items, Lists* lists) {
+  int64_t count = 0;
+  bool is_between = false;
+  for (const Json& item : items) {
+    if (JsonFind(item, "Sequence") != nullptr) {
+      if (is_between) break;
+      is_between = true;
+    } else if (is_between) {
+      ++count;
+      lists->separator = TemplateToken(item, *lists);
+    }
+  }
+  lists->num_between = count;
 }
 
 // The tokens that the template puts at the ends of a text.
@@ -147,16 +171,32 @@ void ReadTemplate(const Json& file, Lists* lists) {
   };
   lists->front = named(JsonFind(*processor, "cls"));
   lists->back = named(JsonFind(*processor, "sep"));
-  const Json* items = SingleTemplate(*processor);
+  if (lists->back.has_value()) {
+    const Json* type = JsonFind(*processor, "type");
+    lists->num_between =
+        type != nullptr && *type == "RobertaProcessing" ? 2 : 1;
+    lists->separator = lists->back;
+  }
+  const Json* items = FindTemplate(*processor, "single");
   if (items == nullptr || items->empty()) return;
-  const auto token = [&](const Json& item) -> std::optional<int32_t> {
-    const Json* special = JsonFind(item, "SpecialToken");
-    const Json* id = special == nullptr ? nullptr : JsonFind(*special, "id");
-    if (id == nullptr || !id->is_string()) return std::nullopt;
-    return lists->Find(id->get<std::string>());
-  };
-  lists->front = token(items->front());
-  lists->back = token(items->back());
+  lists->front = TemplateToken(items->front(), *lists);
+  lists->back = TemplateToken(items->back(), *lists);
+  const Json* pair = FindTemplate(*processor, "pair");
+  if (pair != nullptr) ReadPair(*pair, lists);
+}
+
+// As readers have pairs: the first text's EOS, and then this.
+absl::Status SetSeparator(const Lists& lists, GgufWriter* writer) {
+  constexpr char kId[] = "tokenizer.ggml.seperator_token_id";  // sic
+  if (!lists.num_between.has_value()) return absl::OkStatus();
+  const bool adds = *lists.num_between > (lists.back.has_value() ? 1 : 0) &&
+                    lists.separator.has_value() &&
+                    lists.separator != lists.front;
+  if (adds && !writer->Has(kId)) {
+    INLAY_RETURN_IF_ERROR(
+        writer->SetU32(kId, static_cast<uint32_t>(*lists.separator)));
+  }
+  return writer->SetBool("tokenizer.ggml.add_sep_token", adds);
 }
 
 absl::Status SetSpecialIds(const ModelFiles& files, const Lists& lists,
@@ -193,8 +233,9 @@ absl::Status SetSpecialIds(const ModelFiles& files, const Lists& lists,
   }
   INLAY_RETURN_IF_ERROR(
       writer->SetBool("tokenizer.ggml.add_bos_token", lists.front.has_value()));
-  return writer->SetBool("tokenizer.ggml.add_eos_token",
-                         lists.back.has_value());
+  INLAY_RETURN_IF_ERROR(
+      writer->SetBool("tokenizer.ggml.add_eos_token", lists.back.has_value()));
+  return SetSeparator(lists, writer);
 }
 
 absl::Status SetTemplates(const ChatFormat& chat, GgufWriter* writer) {

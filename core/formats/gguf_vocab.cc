@@ -100,6 +100,7 @@ absl::Status ReadRules(const GgufHeader& header, GgufVocab* vocab) {
   } rules[] = {
       {"tokenizer.ggml.add_bos_token", &vocab->add_bos},
       {"tokenizer.ggml.add_eos_token", &vocab->add_eos},
+      {"tokenizer.ggml.add_sep_token", &vocab->add_sep},
       {"tokenizer.ggml.add_space_prefix", &vocab->add_space_prefix},
       {"tokenizer.ggml.remove_extra_whitespaces", &vocab->remove_extra_spaces},
       {"tokenizer.ggml.normalizer.lowercase", &vocab->lowercase},
@@ -122,6 +123,14 @@ absl::Status ReadRules(const GgufHeader& header, GgufVocab* vocab) {
 }
 
 }  // namespace
+
+// WordPiece's own is its EOS. Where no key says it, by name, as llama.cpp.
+std::optional<int32_t> GgufVocab::separator() const {
+  const bool is_roberta =
+      pre == "roberta-bpe" || pre == "jina-v1-en" || pre == "jina-v2-code";
+  if (!add_sep.value_or(model == "gpt2" && is_roberta)) return std::nullopt;
+  return sep_id.has_value() ? sep_id : eos_id;
+}
 
 absl::StatusOr<std::optional<GgufVocab>> ReadGgufVocab(
     const GgufHeader& header) {

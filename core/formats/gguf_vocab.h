@@ -36,9 +36,13 @@ struct GgufVocab {
   std::vector<std::string_view> merges;  // "left right"
   std::optional<int32_t> bos_id, eos_id, eot_id, eom_id, unk_id, sep_id, cls_id,
       mask_id, pad_id;
-  std::optional<bool> add_bos, add_eos, add_space_prefix;
+  std::optional<bool> add_bos, add_eos, add_sep, add_space_prefix;
   std::optional<bool> remove_extra_spaces, lowercase, strip_accents;
   std::string charsmap;  // SentencePiece's, empty where there is none
+
+  // What stands between two texts besides the first one's EOS; nullopt:
+  // nothing.
+  std::optional<int32_t> separator() const;
 
   std::string_view token(int32_t id) const {
     return tokens[static_cast<size_t>(id)];

@@ -22,9 +22,11 @@ struct Layout {
   std::string_view fused;
   int64_t groups = 0;
   int64_t queries = 1;
-  std::string_view parts[3] = {"q_proj", "k_proj", "v_proj"};
+  std::vector<std::string_view> parts = {"q_proj", "k_proj", "v_proj"};
 
-  int64_t units() const { return queries + 2; }  // of a group
+  int64_t units() const {  // of a group
+    return queries + static_cast<int64_t>(parts.size()) - 1;
+  }
 };
 
 absl::StatusOr<int64_t> ReadHeads(const Json& config, std::string_view key,
@@ -106,6 +108,10 @@ absl::StatusOr<std::optional<Layout>> ReadLayout(const Json& config) {
     return std::optional(
         Layout{"qkv_proj", 4, 1, {"q_proj", "v_proj", "k_proj"}});
   }
+  if (*type == "gte" || *type == "new") {
+    return std::optional(
+        Layout{"up_gate_proj", 1, 1, {"up_proj", "gate_proj"}});
+  }
   return std::optional<Layout>();
 }
 
@@ -134,7 +140,7 @@ absl::Status AddParts(const WeightInfo& info, size_t at, const Layout& layout,
   }
   const int64_t unit = info.shape[0] / (units * layout.groups);
   int64_t first = 0;
-  for (size_t part = 0; part < 3; ++part) {
+  for (size_t part = 0; part < layout.parts.size(); ++part) {
     const int64_t run = (part == 0 ? layout.queries : 1) * unit;
     SlicedTensor& tensor = tensors->emplace_back();
     tensor.info = info;

@@ -1,6 +1,7 @@
-// Checkpoints that hold q, k and v in one tensor head by head, as a
-// WeightSource with one matrix each. Source: transformers' gpt_neox, bloom,
-// falcon, gpt_bigcode, codegen; conversion_mapping.py for sarvam_moe.
+// Checkpoints that hold q, k and v in one tensor head by head, or an MLP's two
+// matrices with the gate last, as a WeightSource with one matrix each. Source:
+// transformers' gpt_neox, bloom, falcon, gpt_bigcode, codegen, gte;
+// conversion_mapping.py for sarvam_moe.
 #ifndef INLAY_CORE_FORMATS_HEAD_SOURCE_H_
 #define INLAY_CORE_FORMATS_HEAD_SOURCE_H_
 
@@ -22,9 +23,11 @@ namespace inlay {
 //   sarvam_moe       P.query_key_value  [(heads, kv_heads, kv_heads) *
 //                    head_dim]
 // being rows of a weight and a bias, become "P.q_proj", "P.k_proj" and
-// "P.v_proj". All other tensors pass through; where there is no such tensor,
-// `stored` comes back. INVALID_ARGUMENT where rows are not whole parts of all
-// heads.
+// "P.v_proj"; and of
+//   gte, new         P.up_gate_proj     [up, gate]
+// come "P.up_proj" and "P.gate_proj". All other tensors pass through; where
+// there is no such tensor, `stored` comes back. INVALID_ARGUMENT where rows are
+// not whole parts of all heads.
 absl::StatusOr<std::shared_ptr<const WeightSource>> PresentHeads(
     const Json& config, std::shared_ptr<const WeightSource> stored);
 

@@ -13,6 +13,9 @@ void KeepOneRope(Json* config) {
     return;
   }
   if (!parameters->is_object() || !scaling->is_object()) return;
+  // Of all its layers; refused where it is read.
+  const auto type = config->find("model_type");
+  if (type != config->end() && *type == "modernbert") return;
   const auto full = parameters->find("full_attention");
   if (full == parameters->end() || !full->is_object()) {
     config->erase("rope_parameters");

@@ -10,7 +10,7 @@ namespace inlay {
 
 // Leaves at most one of the two in an object: rope_scaling, unless that is null
 // or empty. Where rope_parameters has full_attention (Gemma 3, OLMo 3), what
-// rope_scaling says goes there instead.
+// rope_scaling says goes there instead. ModernBERT's two stay.
 void KeepOneRope(Json* config);
 
 }  // namespace inlay

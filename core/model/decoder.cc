@@ -115,6 +115,16 @@ absl::Status Decoder::Prepare(Stream& stream) const {
   return absl::IsFailedPrecondition(prepared) ? absl::OkStatus() : prepared;
 }
 
+absl::Status Decoder::ProjectEmbedding(const TensorView& narrow,
+                                       const TensorView& hidden,
+                                       const Workspace& space,
+                                       Stream& stream) const {
+  const TensorView x =
+      MatrixView(space.branch.data, activation_, narrow.rows(), narrow.cols());
+  INLAY_RETURN_IF_ERROR(convert_embedding_.Forward(narrow, x, stream));
+  return embedding_projection_->Forward(x, {}, hidden, space.kernel, stream);
+}
+
 absl::Status Decoder::EmbedTokens(const DeviceBatch& batch,
                                   const TensorView& hidden,
                                   const Workspace& space,
@@ -124,22 +134,27 @@ absl::Status Decoder::EmbedTokens(const DeviceBatch& batch,
   params.ids = batch.ids;
   params.scale = embedding_scale_;
   params.y = hidden;
-  if (!embedding_projection_.has_value()) return embed_.Run(params, stream);
+  if (!embedding_projection_.has_value() || projects_last_) {
+    return embed_.Run(params, stream);
+  }
   // Float32 rows lie for a moment where the stream is to be.
   const int64_t width = embedding_projection_->desc().k;
   params.y = MatrixView(space.hidden.data, DType::kF32, hidden.rows(), width);
   INLAY_RETURN_IF_ERROR(embed_.Run(params, stream));
-  const TensorView x =
-      MatrixView(space.branch.data, activation_, hidden.rows(), width);
-  INLAY_RETURN_IF_ERROR(convert_embedding_.Forward(params.y, x, stream));
-  return embedding_projection_->Forward(x, {}, hidden, space.kernel, stream);
+  return ProjectEmbedding(params.y, hidden, space, stream);
 }
 
 absl::Status Decoder::Embed(const DeviceBatch& batch, const TensorView& hidden,
                             const Workspace& space, Stream& stream) const {
-  INLAY_RETURN_IF_ERROR(EmbedTokens(batch, hidden, space, stream));
+  // Rows that are projected when all is added lie there, too, until then.
+  TensorView rows = hidden;
+  if (projects_last_) {
+    rows = MatrixView(space.hidden.data, DType::kF32, hidden.rows(),
+                      embedding_projection_->desc().k);
+  }
+  INLAY_RETURN_IF_ERROR(EmbedTokens(batch, rows, space, stream));
   EmbeddingParams params;
-  params.y = hidden;
+  params.y = rows;
   params.accumulate = true;
   for (const Added& added : added_) {
     params.table = added.table;
@@ -153,8 +168,11 @@ absl::Status Decoder::Embed(const DeviceBatch& batch, const TensorView& hidden,
     }
     INLAY_RETURN_IF_ERROR(added.op.Run(params, stream));
   }
-  if (!embedding_norm_.present()) return absl::OkStatus();
-  return embedding_norm_.Forward(hidden, hidden, stream);
+  if (embedding_norm_.present()) {
+    INLAY_RETURN_IF_ERROR(embedding_norm_.Forward(rows, rows, stream));
+  }
+  if (!projects_last_) return absl::OkStatus();
+  return ProjectEmbedding(rows, hidden, space, stream);
 }
 
 absl::Status Decoder::EmbedAll(const DeviceBatch& batch, const Workspace& space,

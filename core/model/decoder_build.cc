@@ -359,13 +359,12 @@ absl::Status Decoder::BuildNarrowed(ModelBuild& build) {
   return absl::OkStatus();
 }
 
-absl::Status Decoder::AddTable(TensorView table, bool by_segment,
+absl::Status Decoder::AddTable(TensorView table, int64_t width, bool by_segment,
                                ModelBuild& build) {
   Added& added = added_.emplace_back();
   added.table = table;
   added.by_segment = by_segment;
-  INLAY_ASSIGN_OR_RETURN(
-      added.op, ChooseEmbedding(info_.hidden_size, table.dtype, build));
+  INLAY_ASSIGN_OR_RETURN(added.op, ChooseEmbedding(width, table.dtype, build));
   return absl::OkStatus();
 }
 
@@ -387,28 +386,33 @@ absl::Status Decoder::BuildEmbeddings(const DecoderSpec& spec,
     INLAY_ASSIGN_OR_RETURN(embedding_projection_,
                            Linear::Create(spec.embedding_projection->input,
                                           LinearOutput::kFloat, build));
+    projects_last_ = spec.embedding_projection->comes_last;
   }
+  // Of what is added to the tokens' rows, and of their norm.
+  const int64_t added_width = projects_last_ ? width : spec.hidden_size;
   if (!spec.position_embedding.empty()) {
     INLAY_ASSIGN_OR_RETURN(
         TensorView table,
         build.weights.Matrix(spec.position_embedding,
                              spec.position_offset + spec.max_positions,
-                             spec.hidden_size));
+                             added_width));
     sparse_bytes_ += table.bytes();
     if (!table.empty()) {  // empty: planning
       table = table.RowSlice(spec.position_offset, spec.max_positions);
     }
-    INLAY_RETURN_IF_ERROR(AddTable(table, /*by_segment=*/false, build));
+    INLAY_RETURN_IF_ERROR(
+        AddTable(table, added_width, /*by_segment=*/false, build));
   }
   if (!spec.segment_embedding.empty()) {
     INLAY_ASSIGN_OR_RETURN(
         const TensorView table,
         build.weights.Matrix(spec.segment_embedding, spec.num_segments,
-                             spec.hidden_size));
-    INLAY_RETURN_IF_ERROR(AddTable(table, /*by_segment=*/true, build));
+                             added_width));
+    INLAY_RETURN_IF_ERROR(
+        AddTable(table, added_width, /*by_segment=*/true, build));
   }
   INLAY_ASSIGN_OR_RETURN(embedding_norm_,
-                         Norm::Create(spec.embedding_norm, spec.hidden_size,
+                         Norm::Create(spec.embedding_norm, added_width,
                                       DType::kF32, DType::kF32, build));
   if (!spec.per_layer_inputs.has_value()) return absl::OkStatus();
   INLAY_ASSIGN_OR_RETURN(per_layer_inputs_,

@@ -149,7 +149,8 @@ class Decoder : public Model {
   // The keys of part `spec`, of layers from next_kv_layer_ on.
   absl::StatusOr<std::unique_ptr<Sublayer>> BuildCompressed(
       const CompressedAttentionSpec& spec, ModelBuild& build);
-  absl::Status AddTable(TensorView table, bool by_segment, ModelBuild& build);
+  absl::Status AddTable(TensorView table, int64_t width, bool by_segment,
+                        ModelBuild& build);
   absl::Status BuildEmbeddings(const DecoderSpec& spec, ModelBuild& build);
   absl::Status BuildHead(const DecoderSpec& spec, ModelBuild& build);
   absl::Status BuildClassifier(const ClassifierSpec& spec, ModelBuild& build);
@@ -159,6 +160,9 @@ class Decoder : public Model {
   // Of the KV layer's blocks; none where nothing selects them.
   KvLayerView SummariesOf(int kv_layer) const;
   // The tokens' rows of the embedding, through its projection.
+  absl::Status ProjectEmbedding(const TensorView& narrow,
+                                const TensorView& hidden,
+                                const Workspace& space, Stream& stream) const;
   absl::Status EmbedTokens(const DeviceBatch& batch, const TensorView& hidden,
                            const Workspace& space, Stream& stream) const;
   absl::Status Embed(const DeviceBatch& batch, const TensorView& hidden,
@@ -225,6 +229,7 @@ class Decoder : public Model {
   TensorView embedding_;
   Norm convert_embedding_;  // to what its projection reads
   std::optional<Linear> embedding_projection_;
+  bool projects_last_ = false;  // EmbeddingProjectionSpec::comes_last
   // Rows by position or segment, added to the tokens' own.
   struct Added {
     TensorView table;

@@ -536,10 +536,12 @@ struct ClassifierSpec {
 
 // An embedding of another width than the residual stream (OPT-350m): `input`
 // makes the stream's of it, before positions are added, and `output` what the
-// head reads. At most as wide as the stream.
+// head reads; or (ELECTRA) after positions, segments and the embedding's norm,
+// which are as narrow, in encoders. At most as wide as the stream.
 struct EmbeddingProjectionSpec {
   LinearSpec input;
-  LinearSpec output;
+  LinearSpec output;  // of no encoder
+  bool comes_last = false;
 
   int64_t width() const { return input.k; }
 };

@@ -103,8 +103,9 @@ absl::StatusOr<std::unique_ptr<Model>> Build(const ModelFiles& files,
   build.input_observer = options.input_observer;
   build.expert_lender = options.expert_lender;
   build.described = described;
+  // null is false, as in transformers.
   INLAY_ASSIGN_OR_RETURN(const bool is_causal,
-                         JsonBool(files.config, "is_causal", true));
+                         JsonFlag(files.config, "is_causal", true));
   build.sees_both_ways = !is_causal;
   build.is_bare = IsBareNetwork(files.config, *row);
   build.dense = files.embedding.dense;

@@ -211,7 +211,16 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> MakeSentencePieceFromDocument(
     if (section == nullptr) continue;
     INLAY_RETURN_IF_ERROR(ReadNormalizer(*section, spec));
   }
-  return MakeSentencePieceTokenizer(proto.SerializeAsString());
+  SentencePieceOptions options;
+  const Json* between = JsonFind(*model, "between");
+  for (const Json& piece : between == nullptr ? Json::array() : *between) {
+    if (!piece.is_string()) {
+      return absl::InvalidArgumentError(
+          "sentencepiece: \"between\" is no list of pieces");
+    }
+    options.between.push_back(piece.get<std::string>());
+  }
+  return MakeSentencePieceTokenizer(proto.SerializeAsString(), options);
 }
 
 }  // namespace inlay

@@ -49,6 +49,7 @@ class SentencePieceTokenizer : public Tokenizer {
   PieceTrie control;  // and the unknown piece
   bool control_in_text = false;
   bool prefix_once = false;
+  std::vector<int32_t> between;  // SentencePieceOptions
 
   absl::Status Encode(std::string_view text, const EncodeOptions& options,
                       std::vector<int32_t>* ids) const override {
@@ -57,41 +58,30 @@ class SentencePieceTokenizer : public Tokenizer {
       AppendValidUtf8(text, &repaired);
       text = repaired;
     }
-    const bool special = options.add_special;
-    if (special && vocab->bos_id.has_value()) ids->push_back(*vocab->bos_id);
-    const bool finds_control =
-        options.parse_control || (options.parse_special && control_in_text);
-    bool is_start = true;
-    for (size_t from = 0, at = 0; from < text.size();) {
-      PieceTrie::Match match;
-      if (finds_control) {
-        while (at < text.size()) {
-          match = control.LongestPrefix(text.substr(at));
-          if (match.length > 0) break;
-          ++at;
-        }
-      } else {
-        at = text.size();
-      }
-      INLAY_RETURN_IF_ERROR(EncodePlain(text.substr(from, at - from), is_start,
-                                        options.max_ids, ids));
-      if (match.length > 0) ids->push_back(match.value);
-      from = at = at + match.length;
-      is_start = !prefix_once;
+    if (options.add_special && vocab->bos_id.has_value()) {
+      ids->push_back(*vocab->bos_id);
     }
-    if (special && vocab->eos_id.has_value()) ids->push_back(*vocab->eos_id);
+    INLAY_RETURN_IF_ERROR(EncodeBare(text, options, ids));
+    if (options.add_special && vocab->eos_id.has_value()) {
+      ids->push_back(*vocab->eos_id);
+    }
     return absl::OkStatus();
   }
 
-  // The format knows no pairs: two texts, each with its BOS and EOS.
   absl::Status EncodePair(std::string_view a, std::string_view b,
                           const EncodeOptions& options,
                           std::vector<int32_t>* ids,
                           std::vector<int32_t>* types) const override {
     const size_t before = ids->size();
-    INLAY_RETURN_IF_ERROR(Encode(a, options, ids));
+    EncodeOptions bare = options;
+    bare.add_special = options.add_special && between.empty();
+    const bool adds = options.add_special && !between.empty();
+    if (adds && vocab->bos_id.has_value()) ids->push_back(*vocab->bos_id);
+    INLAY_RETURN_IF_ERROR(Encode(a, bare, ids));
+    if (adds) ids->insert(ids->end(), between.begin(), between.end());
     const size_t middle = ids->size();
-    INLAY_RETURN_IF_ERROR(Encode(b, options, ids));
+    INLAY_RETURN_IF_ERROR(Encode(b, bare, ids));
+    if (adds && vocab->eos_id.has_value()) ids->push_back(*vocab->eos_id);
     if (types == nullptr) return absl::OkStatus();
     types->resize(types->size() + middle - before, 0);
     types->resize(types->size() + ids->size() - middle, 1);
@@ -126,6 +116,35 @@ class SentencePieceTokenizer : public Tokenizer {
   }
 
  private:
+  // Without BOS and EOS, of valid UTF-8.
+  absl::Status EncodeBare(std::string_view text, const EncodeOptions& options,
+                          std::vector<int32_t>* ids) const {
+    const bool finds_control =
+        options.parse_control || (options.parse_special && control_in_text);
+    bool is_start = true;
+    for (size_t from = 0, at = 0; from < text.size();) {
+      PieceTrie::Match match;
+      if (finds_control) {
+        while (at < text.size()) {
+          match = control.LongestPrefix(text.substr(at));
+          if (match.length > 0) break;
+          ++at;
+        }
+      } else {
+        at = text.size();
+      }
+      INLAY_RETURN_IF_ERROR(EncodePlain(text.substr(from, at - from), is_start,
+                                        options.max_ids, ids));
+      if (match.length > 0) {
+        ids->push_back(match.value);
+        INLAY_RETURN_IF_ERROR(CheckCount(*ids, options.max_ids));
+      }
+      from = at = at + match.length;
+      is_start = !prefix_once;
+    }
+    return absl::OkStatus();
+  }
+
   // Without control pieces.
   absl::Status EncodePlain(std::string_view text, bool is_start, size_t max_ids,
                            std::vector<int32_t>* ids) const {
@@ -142,12 +161,16 @@ class SentencePieceTokenizer : public Tokenizer {
         begin = normalized.size();
       }
       AppendIds(normalized, path, &after_unknown, ids);
-      if (ids->size() > max_ids) {
-        return absl::OutOfRangeError(FormattedString(
-            "sentencepiece: the text has more than %d tokens", max_ids));
-      }
+      INLAY_RETURN_IF_ERROR(CheckCount(*ids, max_ids));
     }
     return absl::OkStatus();
+  }
+
+  static absl::Status CheckCount(const std::vector<int32_t>& ids,
+                                 size_t max_ids) {
+    if (ids.size() <= max_ids) return absl::OkStatus();
+    return absl::OutOfRangeError(FormattedString(
+        "sentencepiece: the text has more than %d tokens", max_ids));
   }
 
   // Unknown characters become their bytes, or a run of them one unknown id.
@@ -303,6 +326,16 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> MakeSentencePieceTokenizer(
                                       trainer.treat_whitespace_as_suffix(),
                                       &tokenizer->vocab->user_defined));
   INLAY_RETURN_IF_ERROR(SetDecodeRules(model, &tokenizer->decode_rules));
+  for (const std::string& piece : options.between) {
+    const std::optional<int32_t> id = tokenizer->vocab->Find(piece);
+    if (!id.has_value()) {
+      return absl::InvalidArgumentError(
+          FormattedString("sentencepiece: there is no piece \"%s\" to stand "
+                          "between two texts",
+                          piece.substr(0, 80)));
+    }
+    tokenizer->between.push_back(*id);
+  }
   tokenizer->prefix_once = options.prefix_once;
   tokenizer->control_in_text = options.control_in_text;
   tokenizer->control = MakeControl(*tokenizer->vocab);

@@ -6,7 +6,9 @@
 #define INLAY_CORE_TEXT_SENTENCEPIECE_MODEL_H_
 
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/text/tokenizer.h"
@@ -21,10 +23,15 @@ struct SentencePieceOptions {
   // The dummy space is put before the start of a text alone, not before what
   // follows a control piece.
   bool prefix_once = false;
+  // Control pieces between the two texts of a pair, which is [BOS] A pieces B
+  // [EOS] then. None: each text has its BOS and EOS, as the format knows no
+  // pairs.
+  std::vector<std::string> between;
 };
 
 // `model_proto_bytes` is a serialised ModelProto, not kept after the call.
-// INVALID_ARGUMENT for malformed bytes or a model that contradicts itself;
+// INVALID_ARGUMENT for malformed bytes, a model that contradicts itself or
+// pieces of `options` that it does not have;
 // UNIMPLEMENTED for the model types WORD and CHAR.
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeSentencePieceTokenizer(
     std::string_view model_proto_bytes,

@@ -196,7 +196,8 @@ TEST(Cuda, EmbeddersGiveWhatTransformersGives) {
   constexpr double kTolerance = 7.5e-2;
   for (const char* name :
        {"gemma3_embedding", "modernbert_labels", "distilbert_labels",
-        "electra_labels", "nomic_bert"}) {
+        "electra_labels", "electra_narrow", "nomic_bert", "gte_labels",
+        "jina_embeddings_v3", "eurobert"}) {
     SCOPED_TRACE(name);
     const std::string path = TestData() + "/models/" + name;
     nlohmann::json golden;

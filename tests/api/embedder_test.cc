@@ -124,7 +124,9 @@ INSTANTIATE_TEST_SUITE_P(Models, EmbedderTest,
                          ::testing::Values("gemma3_embedding",
                                            "modernbert_labels",
                                            "distilbert_labels",
-                                           "electra_labels", "nomic_bert"));
+                                           "electra_labels", "electra_narrow",
+                                           "nomic_bert", "gte_labels",
+                                           "jina_embeddings_v3", "eurobert"));
 
 // A copy of a model's folder, to change.
 class EmbedderCopyTest : public ::testing::Test {
@@ -300,8 +302,9 @@ TEST_F(EmbedderCopyTest, DenseModulesThatAreNotThere) {
 // As GGUF files, with pooling, Dense modules and labels.
 TEST_F(EmbedderCopyTest, Gguf) {
   std::filesystem::create_directories(folder_);
-  for (const char* name : {"gemma3_embedding", "modernbert_labels",
-                           "nomic_bert", "bert_labels", "roberta_labels"}) {
+  for (const char* name :
+       {"gemma3_embedding", "modernbert_labels", "nomic_bert", "bert_labels",
+        "roberta_labels", "jina_embeddings_v3", "eurobert"}) {
     SCOPED_TRACE(name);
     const std::string out = folder_ + "/" + name + ".gguf";
     auto options = Defaults(inlay_quantize_options_init_sized);

@@ -40,13 +40,20 @@ absl::StatusOr<DecoderSpec> ElectraSpec(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(const BertConfig config, ReadBertConfig(sized));
   INLAY_ASSIGN_OR_RETURN(const int64_t width,
                          JsonInt(json, "embedding_size", 128, 1, kMaxHidden));
-  if (width != config.hidden) {
+  if (width > config.hidden) {
     return absl::UnimplementedError(FormattedString(
         "config.json: embedding_size is %d with hidden_size %d; supported are "
-        "embeddings as wide as the network",
+        "embeddings at most as wide as the network",
         width, config.hidden));
   }
-  return BertStyleSpec(config, 0, "electra.");
+  DecoderSpec spec = BertStyleSpec(config, 0, "electra.");
+  if (width < config.hidden) {
+    spec.embedding_projection = EmbeddingProjectionSpec{
+        .input = {"electra.embeddings_project", config.hidden, width, true},
+        .output = {},
+        .comes_last = true};
+  }
+  return spec;
 }
 
 // A layer as wide as the network.

@@ -84,8 +84,7 @@ absl::StatusOr<std::vector<int>> ReadKvSources(const Json& json,
   const auto num_layers = static_cast<int>(sliding.size());
   INLAY_ASSIGN_OR_RETURN(
       const int64_t shared,
-      JsonInt(json, "num_kv_shared_layers",
-              fallback < num_layers ? fallback : 0, 0, kMaxLayers));
+      JsonInt(json, "num_kv_shared_layers", fallback, 0, kMaxLayers));
   if (shared >= num_layers) {
     return absl::InvalidArgumentError(FormattedString(
         "config.json: num_kv_shared_layers is %d with num_hidden_layers %d; it "

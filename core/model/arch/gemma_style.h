@@ -46,9 +46,9 @@ struct GemmaAttentionDefaults {
 absl::StatusOr<GemmaAttention> ReadGemmaAttention(
     const Json& json, int num_layers, const GemmaAttentionDefaults& defaults);
 
-// num_kv_shared_layers, where it is absent `fallback`, or 0 with no more layers
-// than that: so many last layers have the keys and values of the last one of
-// their type before them. [layers], AttentionSpec::kv_source.
+// num_kv_shared_layers, where it is absent `fallback`: so many last layers have
+// the keys and values of the last one of their type before them. [layers],
+// AttentionSpec::kv_source.
 absl::StatusOr<std::vector<int>> ReadKvSources(const Json& json,
                                                const std::vector<bool>& sliding,
                                                int64_t fallback);

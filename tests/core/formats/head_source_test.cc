@@ -130,6 +130,32 @@ TEST(HeadSourceTest, ShardsOfCodeGen) {
   EXPECT_THAT(rows("k_proj"), ElementsAre(4, 5, 10, 11, 16, 17, 22, 23));
 }
 
+// Two parts, the gate last.
+TEST(HeadSourceTest, GatesOfGte) {
+  std::vector<uint16_t> numbers(4 * 2);
+  std::iota(numbers.begin(), numbers.end(), uint16_t{0});
+  for (const char* type : {"gte", "new"}) {
+    auto weights = std::make_shared<MemoryWeights>(true);
+    weights->Add("mlp.up_gate_proj.weight", DType::kBF16, {4, 2},
+                 numbers.data());
+    weights->Add("attention.qkv_proj.weight", DType::kBF16, {4, 2},
+                 numbers.data());
+    const auto source = PresentHeads({{"model_type", type}}, weights);
+    ASSERT_TRUE(source.ok()) << source.status();
+    ASSERT_EQ((*source)->weights().size(), 3u);
+    const WeightInfo* up = (*source)->Find("mlp.up_proj.weight");
+    const WeightInfo* gate = (*source)->Find("mlp.gate_proj.weight");
+    ASSERT_TRUE(up != nullptr && gate != nullptr);
+    EXPECT_THAT(gate->shape, ElementsAre(2, 2));
+    EXPECT_THAT(ReadPieces(**source, *up, 2), ElementsAre(0, 1, 2, 3));
+    EXPECT_THAT(ReadPieces(**source, *gate, 2), ElementsAre(4, 5, 6, 7));
+  }
+  auto odd = std::make_shared<MemoryWeights>(true);
+  odd->Add("mlp.up_gate_proj.weight", DType::kBF16, {3, 2}, numbers.data());
+  const auto status = PresentHeads({{"model_type", "gte"}}, odd).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+}
+
 TEST(HeadSourceTest, OneOfTwoNamesOfHeads) {
   for (const char* key : {"n_head", "num_attention_heads"}) {
     const Json config = {

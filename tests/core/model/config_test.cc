@@ -34,6 +34,8 @@ Json SmallConfig(const std::string& architecture) {
   config["mamba_n_groups"] = config["n_groups"] = 1;
   config["hybrid_override_pattern"] = "M*";
   config["linear_attn_config"] = {{"full_attn_layers", {2}}};
+  config["num_kv_shared_layers"] = 0;     // Gemma 3n's default is 15
+  config["classifier_pooling"] = "mean";  // EuroBERT's is not there
   if (architecture == "LinearAttentionForCausalLM") {
     config["feature_map"] = "elu";  // what it defaults to is not there
   }

@@ -2,10 +2,12 @@
 // keys by their older and newer names.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <utility>
 
 #include "core/formats/model_files.h"
+#include "core/formats/rope_config.h"
 #include "core/model/load_model.h"
 #include "memory/device/device.h"
 #include "tests/support/paths/paths.h"
@@ -60,7 +62,7 @@ TEST_F(EncoderConfigTest, RefusesByName) {
        "rope_scaling",
        {{"rope_type", "linear"}, {"factor", 2.0}},
        kNoSuchEncoder},
-      {"electra_labels", "embedding_size", 16, kNoSuchEncoder},
+      {"electra_labels", "embedding_size", 48, kNoSuchEncoder},
       {"electra_labels", "is_decoder", true, kNoSuchEncoder},
       {"electra_labels", "num_attention_heads", 5, kBadEncoder},
       {"distilbert_labels", "n_heads", 5, kBadEncoder},
@@ -72,6 +74,21 @@ TEST_F(EncoderConfigTest, RefusesByName) {
       {"nomic_bert", "moe_every_n_layers", 2, kNoSuchEncoder},
       {"nomic_bert", "activation_function", "mish", kNoSuchEncoder},
       {"nomic_bert", "head_dim", 8, kNoSuchEncoder},
+      {"gte_labels", "position_embedding_type", "absolute", kNoSuchEncoder},
+      {"gte_labels", "logn_attention_scale", true, kNoSuchEncoder},
+      {"gte_labels", "pack_qkv", false, kNoSuchEncoder},
+      {"gte_labels", "layer_norm_type", "rms_norm", kNoSuchEncoder},
+      {"gte_labels", "num_attention_heads", 5, kBadEncoder},
+      {"gte_labels", "hidden_act", "mish", kNoSuchEncoder},
+      {"gte_labels",
+       "rope_scaling",
+       {{"type", "ntk"}, {"factor", 8.0}, {"mixed_b", 0.6}},
+       kNoSuchEncoder},
+      {"jina_embeddings_v3", "position_embedding_type", "alibi",
+       kNoSuchEncoder},
+      {"jina_embeddings_v3", "is_decoder", true, kNoSuchEncoder},
+      {"eurobert", "hidden_act", "mish", kNoSuchEncoder},
+      {"eurobert", "num_key_value_heads", 3, kBadEncoder},
       {"gemma3_embedding", "sliding_window", 1, kNoSuchEncoder},
       {"gemma3_embedding", "use_bidirectional_attention", 3, kBadEncoder},
       {"gemma3_embedding", "is_causal", "no", kBadEncoder},
@@ -106,6 +123,58 @@ TEST_F(EncoderConfigTest, DenseModulesFollowEachOther) {
     EXPECT_NE(status.message().find(changed.embedding.dense[i].folder),
               std::string::npos)
         << status;
+  }
+}
+
+TEST_F(EncoderConfigTest, NullIsNotCausal) {
+  for (const char* keys :
+       {R"({"is_causal": null})", R"({"is_causal": false})"}) {
+    const auto both = Describe("llama3", Json::object(), keys);
+    ASSERT_TRUE(both.ok()) << both.status();
+    EXPECT_TRUE(both->is_encoder) << keys;
+    EXPECT_FALSE(Attention(*both, 0).causal) << keys;
+  }
+  const auto causal = Describe("llama3", Json::object());
+  ASSERT_TRUE(causal.ok()) << causal.status();
+  EXPECT_FALSE(causal->is_encoder);
+}
+
+// Which of the two ropes counts would be for all layers here.
+TEST_F(EncoderConfigTest, ModernBertsBothRopes) {
+  Json config = {{"model_type", "modernbert"},
+                 {"rope_parameters", {{"full_attention", Json::object()}}},
+                 {"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}};
+  KeepOneRope(&config);
+  EXPECT_TRUE(config.contains("rope_scaling"));
+  config["rope_scaling"] = Json::object();
+  KeepOneRope(&config);
+  EXPECT_FALSE(config.contains("rope_scaling"));
+}
+
+// By a factor f: a base f times as large, all divided by f^(2/16) besides.
+TEST_F(EncoderConfigTest, NtkOfGte) {
+  const auto spec = Describe("gte_labels", Json::object());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->ropes[0].theta, 160000.0);
+  EXPECT_EQ(spec->ropes[0].scaling, RopeScaling::kLinear);
+  EXPECT_DOUBLE_EQ(spec->ropes[0].factor, std::pow(8.0, 0.125));
+}
+
+TEST_F(EncoderConfigTest, EuroBertsLabels) {
+  const Json labels = {{"architectures", {"EuroBertForSequenceClassification"}},
+                       {"id2label", {{"0", "no"}, {"1", "yes"}}}};
+  for (const char* pooling : {"bos", "mean", "late"}) {
+    Json changes = labels;
+    changes["clf_pooling"] = pooling;
+    const auto spec = Describe("eurobert", changes);
+    if (std::string(pooling) == "late") {
+      EXPECT_EQ(spec.status().code(), kNoSuchEncoder) << spec.status();
+      continue;
+    }
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    ASSERT_TRUE(spec->classifier.has_value());
+    EXPECT_EQ(spec->classifier->of_mean, std::string(pooling) == "mean");
+    EXPECT_EQ(spec->classifier->output.n, 2);
   }
 }
 

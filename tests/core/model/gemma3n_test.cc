@@ -79,6 +79,7 @@ TEST_F(Gemma3nTest, BadValues) {
        "hidden_size_per_layer_input"},
       {{{"vocab_size_per_layer_input", 0}}, "vocab_size_per_layer_input"},
       {{{"num_kv_shared_layers", 3}}, "num_kv_shared_layers"},
+      {{{"num_kv_shared_layers", nullptr}}, "num_kv_shared_layers"},  // 15
       {{{"num_kv_shared_layers", -1}}, "num_kv_shared_layers"},
       {{{"num_kv_shared_layers", 2}}, "num_kv_shared_layers"},
       {{{"final_logit_softcapping", 0.0}}, "final_logit_softcapping"},

@@ -143,6 +143,20 @@ TEST_F(GgufEncodersTest, WhatScoresAre) {
   }
 }
 
+TEST_F(GgufEncodersTest, WhatStatesLabelsAreOf) {
+  ModelFiles files = Open("modernbert_labels", "config.json");
+  for (const char* pooling : {"cls", "mean"}) {
+    files.config["classifier_pooling"] = pooling;
+    const std::string path = files_.Write(files, "f32");
+    EXPECT_EQ(FamilyFiles::OpenFile(path).config["classifier_pooling"],
+              pooling);
+  }
+  // As older files are: of the mean.
+  const std::string path = files_.Write(files, "f32");
+  Patch(path, "classifier.pooling_type", "classifier.xooling_type");
+  EXPECT_EQ(FamilyFiles::OpenFile(path).config["classifier_pooling"], "mean");
+}
+
 // Converters drop BERT's.
 TEST_F(GgufEncodersTest, LabelsWithoutTheFirstLayer) {
   const std::string path =

@@ -269,6 +269,57 @@ TEST_F(PieceTokenizer, WordPieceGivesHuggingFacesIds) {
   }
 }
 
+Json TemplateOf(const char* const* items, size_t count) {
+  Json made = Json::array();
+  for (size_t i = 0; i < count; ++i) {
+    const std::string item = items[i];
+    const char* kind = item == "A" || item == "B" ? "Sequence" : "SpecialToken";
+    made.push_back({{kind, {{"id", item}, {"type_id", 0}}}});
+  }
+  return made;
+}
+
+// What stands between two texts, as llama.cpp's server reads the keys: the
+// first one's EOS, and a separator where add_sep_token says so.
+TEST_F(PieceTokenizer, PairsKeepTheirSeparators) {
+  const Json word_piece =
+      ReadJson(Folder("wordpiece_uncased") + "/tokenizer.json");
+  Json roberta = PublishedUnigram("spm_unigram", true);
+  constexpr const char* kPair[] = {"<s>", "A", "</s>", "</s>", "B", "</s>"};
+  roberta["post_processor"]["pair"] = TemplateOf(kPair, std::size(kPair));
+  Json both = roberta;  // Gemma's, which has no separator
+  constexpr const char* kBoth[] = {"<s>", "A", "</s>", "<s>", "B", "</s>"};
+  both["post_processor"]["pair"] = TemplateOf(kBoth, std::size(kBoth));
+  const struct {
+    const Json* file;
+    const char* model;
+    bool adds;
+    std::vector<int32_t> between;
+  } cases[] = {{&word_piece, "bert", false, {3}},
+               {&roberta, "t5", true, {2, 2}},
+               {&both, "t5", false, {2}}};
+  for (const auto& [file, model, adds, between] : cases) {
+    const auto tokenizer = WriteAndRead(*file, model);
+    ASSERT_NE(tokenizer, nullptr);
+    const auto files = OpenGgufFiles(path_, WeightAccess::kRead);
+    ASSERT_TRUE(files.ok()) << files.status();
+    const auto vocab = ReadGgufVocab(files->header());
+    ASSERT_TRUE(vocab.ok() && vocab->has_value()) << vocab.status();
+    EXPECT_EQ((*vocab)->add_sep, adds);
+    EXPECT_EQ((*vocab)->separator(),
+              adds ? std::optional(between.back()) : std::nullopt);
+    const Ids a = Encode(*tokenizer, "the rain", true);
+    const Ids b = Encode(*tokenizer, "a bridge", true);
+    Ids wanted(a.begin(), a.end() - 1);
+    wanted.insert(wanted.end(), between.begin(), between.end());
+    wanted.insert(wanted.end(), b.begin() + 1, b.end());
+    Ids ids, types;
+    ASSERT_TRUE(
+        tokenizer->EncodePair("the rain", "a bridge", {}, &ids, &types).ok());
+    EXPECT_EQ(ids, wanted);
+  }
+}
+
 // A folder with a tokenizer.model and no tokenizer.json; then its file, again.
 TEST_F(PieceTokenizer, QuantizedFolderKeepsItsTokenizer) {
   const std::string folder = path_ + ".folder";

@@ -182,6 +182,44 @@ TEST(SentencePiece, BosAndEosAroundEachText) {
   EXPECT_THAT(types, ElementsAre(0, 0, 0, 1, 1, 1));
 }
 
+TEST(SentencePiece, PiecesBetweenTwoTexts) {
+  const std::string bytes = Base(TrainerSpec::BPE).SerializeAsString();
+  const auto tokenizer =
+      MakeSentencePieceTokenizer(bytes, {.between = {"</s>", "<s>"}});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  std::vector<int32_t> ids;
+  std::vector<int32_t> types;
+  ASSERT_TRUE((*tokenizer)->EncodePair("a", "b", {}, &ids, &types).ok());
+  EXPECT_THAT(ids, ElementsAre(1, 3, 2, 1, 4, 2));
+  EXPECT_THAT(types, ElementsAre(0, 0, 0, 0, 1, 1));
+  ids.clear();
+  ASSERT_TRUE((*tokenizer)
+                  ->EncodePair("a", "b", {.add_special = false}, &ids, nullptr)
+                  .ok());
+  EXPECT_THAT(ids, ElementsAre(3, 4));
+  EXPECT_THAT(Encode(**tokenizer, "a"), ElementsAre(3));
+  const absl::Status missing =
+      MakeSentencePieceTokenizer(bytes, {.between = {"zz"}}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(missing)) << missing;
+}
+
+// A text of control pieces alone is refused as early as any other.
+TEST(SentencePiece, ControlPiecesCountAmongIds) {
+  const auto tokenizer = MakeSentencePieceTokenizer(
+      Base(TrainerSpec::BPE).SerializeAsString(), {.control_in_text = true});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "</s>";
+  std::vector<int32_t> ids;
+  const absl::Status over =
+      (*tokenizer)
+          ->Encode(text,
+                   {.add_special = false, .parse_special = true, .max_ids = 7},
+                   &ids);
+  EXPECT_TRUE(absl::IsOutOfRange(over)) << over;
+  EXPECT_EQ(ids.size(), 8u);
+}
+
 TEST(SentencePiece, WhiteSpaceRules) {
   ModelProto model = Base(TrainerSpec::BPE);
   Add(&model, "\u2581", -5);  // 6

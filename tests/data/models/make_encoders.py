@@ -46,6 +46,20 @@ ENCODERS = {
                         activation_function='swiglu', layer_norm_epsilon=1e-12, rotary_emb_base=1000, rotary_emb_fraction=1.0, rotary_emb_interleaved=False,
                         rotary_scaling_factor=None, qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False, causal=False, prenorm=False),
                    'mean', True, []),
+    # GTE as it is published, with code of its own: "new"; NTK-aware scaling is what transformers' config has as a base and a factor.
+    'gte_labels': ('GteForSequenceClassification', dict(BERT, position_embedding_type=None, type_vocab_size=1, num_labels=1,
+                                                        rope_parameters=dict(rope_type='linear', rope_theta=20000.0 * 8, factor=8.0 ** (2 / 16))),
+                   dict(architectures=['NewForSequenceClassification'], model_type='new', rope_parameters=None, rope_theta=20000.0,
+                        rope_scaling=dict(type='ntk', factor=8.0), position_embedding_type='rope', layer_norm_type='layer_norm', pack_qkv=True,
+                        logn_attention_scale=False, logn_attention_clip1=False, unpad_inputs=False), 'cls', True, []),
+    'jina_embeddings_v3': ('JinaEmbeddingsV3Model', dict(BERT, position_embedding_type=None, type_vocab_size=1,
+                                                         rope_parameters=dict(rope_type='default', rope_theta=20000.0)), {}, 'mean', True, []),
+    'eurobert': ('EuroBertModel', dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48, hidden_act='silu',
+                                       max_position_embeddings=80, rms_norm_eps=1e-5, rope_parameters=dict(rope_type='default', rope_theta=250000.0)),
+                 dict(architectures=['EuroBertForMaskedLM'], rope_parameters=None, rope_theta=250000.0, rope_scaling=None, attention_bias=False, mlp_bias=False,
+                      clf_pooling='late'), 'mean', False, []),
+    # ELECTRA-Small's embeddings are narrower than its network.
+    'electra_narrow': ('ElectraModel', dict(BERT, embedding_size=16), {}, 'cls', False, []),
 }
 
 
@@ -70,7 +84,7 @@ def written_config(name, kind, keys, others, model):
     config.update(others)
     if 'num_labels' in ENCODERS[name][1]:
         config['id2label'] = {str(i): f'LABEL_{i}' for i in range(ENCODERS[name][1]['num_labels'])}
-    removed = {k for k, v in others.items() if v is None and k != 'rotary_scaling_factor'}
+    removed = {k for k, v in others.items() if v is None and k not in ('rotary_scaling_factor', 'rope_scaling')}
     return {k: v for k, v in config.items() if k not in removed}
 
 
@@ -143,11 +157,15 @@ def main():
         model.eval()
         # Under the published names, which save_pretrained() goes back to.
         copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
+        if others.get('model_type') == 'new':
+            path = folder / 'model.safetensors'
+            named = {k.replace('gte.', 'new.'): v for k, v in safetensors.torch.load_file(path).items()}
+            safetensors.torch.save_file(named, path, metadata=dict(format='pt'))
         (folder / 'generation_config.json').unlink(missing_ok=True)
         (folder / 'config.json').write_text(json.dumps(written_config(name, kind, keys, others, model), indent=1) + '\n')
         width = config.hidden_size
         layers = write_modules(folder, width, pooling, normalise, dense, generator)
-        typed = 'type_vocab_size' in keys
+        typed = keys.get('type_vocab_size', 1) > 1
         cases = []
         for length in LENGTHS:
             ids = torch.randint(3, TOKENS['vocab_size'], (length,), generator=generator).tolist()
