@@ -97,6 +97,7 @@ struct Format8 {
   static constexpr int kDim = kDimension;
   static_assert(kDim % 32 == 0);
   static constexpr int kWarps = kDim <= 128 ? kDecodingWarps : 4;
+  static constexpr int kSplit = 1;
   static constexpr bool kSharesKeys = false;
   static constexpr bool kSelectsKeys = kSelected;
   static constexpr int kTileKeys = 32;
@@ -112,7 +113,7 @@ struct Format8 {
 
   class Copier {
    public:
-    __device__ explicit Copier(int lane) : lane_(lane) {}
+    __device__ Copier(int lane, int /*part*/) : lane_(lane) {}
 
     __device__ void Copy(uint32_t stage, int half, const std::byte* keys,
                          const std::byte* values) const {
