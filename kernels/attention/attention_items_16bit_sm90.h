@@ -21,6 +21,7 @@ struct Format16 {
   static constexpr bool kHasMask = kKeys == Keys::kMasked;
   static constexpr int kDim = kDimension;
   static constexpr int kWarps = kAttentionUnits16Bit;
+  static constexpr bool kBytes = false;
   static constexpr bool kSharesKeys = kKeys == Keys::kSharing;
   static constexpr bool kSelectsKeys = kKeys == Keys::kSelected;
   static constexpr int kSplit = kDim > 192 ? 2 : 1;
@@ -94,7 +95,7 @@ struct Format16 {
   }
 
   struct Queries {
-    __device__ void Load(uint32_t queries, int lane) {
+    __device__ void Load(uint32_t queries, int lane, bool /*few*/) {
       if constexpr (kKeepQueries) {
 #pragma unroll
         for (int s = 0; s < kSteps; ++s) LoadQuery(queries, lane, s, q[s]);
@@ -102,6 +103,8 @@ struct Format16 {
     }
     uint32_t q[kKeepQueries ? kSteps : 1][4];
   };
+
+  struct Sums {};
 
   __device__ static int KeyOf(int lane, int j, int i) {
     return 8 * j + lane % 4 * 2 + i % 2;

@@ -49,17 +49,17 @@ struct Plan {
   static constexpr int kMergeFloats =
       std::max(kTeams * kMergeRows * kMergeStride,
                Format::kSharesKeys ? kWarps* kQueryBytes / 4 : 0);
-  // A warp's part of a tile's scores, twice.
-  static constexpr int kScoreQuads = kSplit > 1 ? 2 * kTileKeys / 8 * 32 : 0;
+  // A warp's part of a tile's scores; there is room for two.
+  static constexpr int kScorePairs = kSplit > 1 ? kTileKeys / 8 * 64 : 0;
   static constexpr int kFixedBytes =
       1024 + kQueryBuffers * kQueryBytes + kMergeFloats * 4 +
-      (Rows::kSharedQuads + kWarps * kScoreQuads) * 16 +
+      Rows::kSharedQuads * 16 + 2 * kWarps * kScorePairs * 8 +
       static_cast<int>(sizeof(Head<kWarps>));
   static constexpr int kStages = std::min(
       kMostStages, (kSharedMost - kFixedBytes) / (kWarps * kStageBytes));
   static constexpr int kSharedBytes =
       kFixedBytes + kWarps * kStages * kStageBytes;
-  static_assert(kStages >= 2);
+  static_assert(kStages >= (Format::kSharesKeys ? 2 * kSplit : 2));
 };
 
 // The parts of shared memory.
@@ -75,15 +75,15 @@ struct Shared {
                                      P::kWarps * P::kStages * P::kStageBytes +
                                      kQueryBuffers * P::kQueryBytes);
     folded = reinterpret_cast<float4*>(merge + P::kMergeFloats);
-    scores = folded + P::Rows::kSharedQuads;
-    head =
-        reinterpret_cast<Head<P::kWarps>*>(scores + P::kWarps * P::kScoreQuads);
+    scores = reinterpret_cast<float2*>(folded + P::Rows::kSharedQuads);
+    head = reinterpret_cast<Head<P::kWarps>*>(scores +
+                                              2 * P::kWarps * P::kScorePairs);
   }
   uint32_t rings;
   uint32_t queries;
   float* merge;
   float4* folded;
-  float4* scores;
+  float2* scores;
   Head<P::kWarps>* head;
 };
 

@@ -1,17 +1,18 @@
 // attention on Hopper, a plan's items: few rows against many keys, where only
 // the time to read the cache counts. The frame; formats of the cache are
-// attention_items_16bit_sm90.h and attention_items_8bit_sm90.h.
+// attention_items_16bit_sm90.h, attention_items_i8_sm90.h and
+// attention_items_f8_sm90.h.
 //
 // Grid: AttentionPlanShape::grid CTAs (one a multiprocessor), each with a list
 // of items of equal total length. CTA: four or eight warps. Of as many tiles of
 // kTileKeys keys a warp takes one (by absolute position), with a softmax and a
-// numerator of its own (16 rows x head_dim, m16n8k16, float32 accumulators, in
+// numerator of its own (16 rows x head_dim, matrix instructions, float32, in
 // registers), so that none waits for another before a chunk's end; there they
 // merge through shared memory into FoldedRows. Where head_dim is too large for
-// that, a tile is for a team of two warps: each loads half of the columns of
-// its keys and values, adds the other's part of the scores to its own (a
-// barrier of the team), makes the same weights and sums its columns. Each warp
-// loads its own tiles by cp.async into its own ring, across the borders of
+// that, a tile is for a team of two warps: each multiplies half of the columns
+// of keys and queries, adds the other's part of the scores to its own, makes
+// the same weights and sums its columns. Each warp loads its own tiles, or its
+// part of its team's, by cp.async into its own ring, across the borders of
 // chunks and items: loads never pause. (The copy engine took 100 clocks for a
 // box of 16 rows, one after another: two thirds of the bandwidth.) The plan is
 // read, and the ring filled with keys and values of earlier steps
@@ -19,17 +20,19 @@
 // before still runs. An item of shared keys has a unit of rows for each warp,
 // and all warps go through the tiles of all rings together: no merge, and a
 // barrier of the CTA for as many tiles as warps. Barriers: cp.async groups
-// within a warp; full of each query buffer (all threads' copies); __syncthreads
-// at merges, which also says that the queries of the item before have been
-// read. Shared memory: rings [warps][kStages] | two query buffers | merge
-// [warps] [8 rows][head_dim + 8] floats, whose padding puts four rows side by
-// side in the banks | FoldedRows' sums | Head. Roofline: memory bandwidth; 64
-// to 130 KB in flight a multiprocessor.
+// within a warp; a named one of a team, at scores and where its rings are
+// shared; full of each query buffer (all threads' copies); __syncthreads at
+// merges, which also says that the queries of the item before have been read.
+// Shared memory: rings [warps][kStages] | two query buffers | merge [teams]
+// [8 rows][head_dim + 8] floats, whose padding puts four rows side by side in
+// the banks | FoldedRows' sums | scores of teams' warps, twice | Head.
+// Roofline: memory bandwidth; 64 to 130 KB in flight a multiprocessor.
 //
 // Format: what a tile of keys and values looks like.
 //   T, kDim, kWarps, kTileKeys, kStageBytes, kQueryBytes
-//   kSplit  warps that share a tile, each with kDim / kSplit columns, of which
-//       kStageBytes, Copier and the products are
+//   kSplit  warps that share a tile, each with kDim / kSplit columns.
+//       kStageBytes is what one of them loads
+//   kBytes  products and softmax are the format's: below
 //   kHasMask  there is a mask, or ALiBi. Of the type, so that the two kernels
 //       share no function: a second caller changes what is inlined
 //   kSharesKeys  there are items of shared keys too, kWarps units each; of the
@@ -39,12 +42,14 @@
 //       while the kernel before runs. With neither of the other two
 //   kRowBytes  in the cache
 //   Copier(lane, part).Copy(stage, half, keys, values)  sixteen slots' rows,
-//   whole
-//       warp, cp.async
+//       or the part's share of them, whole warp, cp.async
 //   QueryOffset(row, chunk)  of 16 bytes of a row, in a query buffer
-//   Queries  what a lane keeps of the queries; Load(address, lane)
+//   Queries  what a lane keeps of the queries; Load(address, lane, few): no
+//       more than eight rows
 //   KeyOf(lane, j, i)  the key of score s[j][i] in the tile
-//   MultiplyKeys, MultiplyValues<kMasked>  as Worker calls them
+//   MultiplyKeys, MultiplyValues<kMasked>  as Worker calls them; where kBytes
+//       MultiplyKeys<kHalves>, AddValues<kHalves>, and Sums: what else belongs
+//       to the numerator
 //   StoreRow(o, r, row, lane)  a lane's part of numerator row r
 #ifndef INLAY_KERNELS_ATTENTION_ATTENTION_ITEMS_SM90_H_
 #define INLAY_KERNELS_ATTENTION_ATTENTION_ITEMS_SM90_H_
@@ -103,8 +108,10 @@ class Worker {
   static constexpr int kSumBlocks =
       Format::kSharesKeys ? P::kDim / 8 : kColumnBlocks;
   static constexpr bool kMasked = Format::kHasMask;
-  // Of shared keys, whose time is that of the arithmetic: chains of few
-  // instructions at once would wait for each other.
+  // Of shared keys: tiles of a ring a barrier, and tiles whose arithmetic is
+  // one piece, for it is what takes the time there: chains of few instructions
+  // at once would wait for each other.
+  static constexpr int kTogether = P::kSplit;
   static constexpr int kTilesAtOnce =
       P::kDim <= 192 ? 64 / P::kTileKeys : 32 / P::kTileKeys;
 
@@ -125,7 +132,8 @@ class Worker {
         shared_.queries + buffer * P::kQueryBytes + part_ * P::kPartQueryBytes;
     sm90::Wait(&shared_.head->query_full[buffer],
                static_cast<uint32_t>(ordinal / kQueryBuffers) & 1);
-    queries_.Load(queries_at_, lane_);
+    few_ = item.num_rows <= kMergeRows;
+    queries_.Load(queries_at_, lane_, few_);
     // The other buffer's item has been merged: nobody reads it any more.
     if (index + 1 < items_.end) LoadQueries(index + 1);
     FindSeen(item);
@@ -205,31 +213,35 @@ class Worker {
     queries_at_ = sm90::SharedAddress(shared_.merge) + warp_ * P::kQueryBytes;
     if (mine) {
       unit.LoadQueries(queries_at_);
-      queries_.Load(queries_at_, lane_);
+      queries_.Load(queries_at_, lane_, false);
     }
     if (lane_ == 0) shared_.head->stages[warp_] = stage_;
     Clear();
     int turn = 0;  // stages since
     for (int begin = item.key_begin; begin < item.key_end;
-         begin += P::kTeams * P::kTileKeys) {
-      sm90::WaitCopies<P::kStages - 2>();
+         begin += kTogether * P::kTeams * P::kTileKeys) {
+      sm90::WaitCopies<P::kStages - 2 * kTogether>();
       // Of all warps; and all have read the tiles before, whose stages are
-      // next.
+      // next. Before the first there is but the one that is always free.
       __syncthreads();
-      loader_.Next();
-      stage_ = stage_ + 1 == P::kStages ? 0 : stage_ + 1;
-#pragma unroll 1
-      for (int t = 0; t < P::kTeams && mine; t += kTilesAtOnce) {
-        if (begin + t * P::kTileKeys >= item.key_end) break;
-        AttendAll(t, turn);
+      const bool first = begin == item.key_begin;
+      for (int i = first ? kTogether - 1 : 0; i < kTogether; ++i) {
+        loader_.Next();
       }
-      turn = turn + 1 == P::kStages ? 0 : turn + 1;
+#pragma unroll 1
+      for (int t = 0; t < kTogether * P::kTeams && mine; t += kTilesAtOnce) {
+        if (begin + t * P::kTileKeys >= item.key_end) break;
+        AttendAll(t % P::kTeams, (turn + t / P::kTeams) % P::kStages);
+      }
+      turn = (turn + kTogether) % P::kStages;
+      stage_ = (stage_ + kTogether) % P::kStages;
     }
     if (mine) {
       SumOverQuads();
       unit.Store(m_, l_, o_);
     }
     __syncthreads();  // before the rings, or queries, are written again
+    for (int i = 1; i < kTogether; ++i) loader_.Next();
     if (mine) unit.Finish(m_, l_, o_);
   }
 
@@ -300,21 +312,37 @@ class Worker {
 #pragma unroll
       for (float& x : block) x = 0.0f;
     }
+    if constexpr (Format::kBytes) sums_ = {};
   }
 
   // The next tile of the ring, keys [begin, begin + kTileKeys).
   __device__ void RunTile(const AttentionItem& item, int begin) {
     sm90::WaitCopies<P::kStages - 2>();
     // Of all lanes; and all have read the tile before, whose stage is next.
-    __syncwarp();
+    if constexpr (Format::kBytes && P::kSplit > 1) {
+      SyncTeam();
+    } else {
+      __syncwarp();
+    }
     loader_.Next();
     const uint32_t stage = ring_ + stage_ * P::kStageBytes;
     stage_ = stage_ + 1 == P::kStages ? 0 : stage_ + 1;
-    float s[kKeyBlocks][4] = {};
-    Format::MultiplyKeys(queries_, queries_at_, stage, lane_, s);
-    if constexpr (P::kSplit > 1) AddOtherPart(s);
     const bool masked =
         begin < all_seen_.x || begin + P::kTileKeys > all_seen_.y;
+    if constexpr (!Format::kBytes) {
+      Attend(item, begin, masked, stage);
+    } else if (few_) {
+      AttendBytes<1>(item, begin, masked);
+    } else {
+      AttendBytes<2>(item, begin, masked);
+    }
+  }
+
+  __device__ void Attend(const AttentionItem& item, int begin, bool masked,
+                         uint32_t stage) {
+    float s[kKeyBlocks][4] = {};
+    Format::MultiplyKeys(queries_, queries_at_, stage, lane_, s);
+    if constexpr (P::kSplit > 1) AddOtherPart<2>(s);
     Softmax<kColumnBlocks>(begin, masked, s);
     auto& o = reinterpret_cast<float(&)[kColumnBlocks][4]>(o_);
     if (masked) {
@@ -326,29 +354,58 @@ class Worker {
     }
   }
 
+  // Rows g alone, or g + 8 too.
+  template <int kHalves>
+  __device__ void AttendBytes(const AttentionItem& item, int begin,
+                              bool masked) {
+    // Of a team, the first warp has the keys and the second the values.
+    const int stage = (stage_ == 0 ? P::kStages : stage_) - 1;
+    const uint32_t keys =
+        shared_.rings +
+        (team_ * P::kSplit * P::kStages + stage) * P::kStageBytes;
+    const uint32_t values =
+        keys +
+        (P::kSplit == 1 ? Format::kTileBytes : P::kStages * P::kStageBytes);
+    float s[kKeyBlocks][2 * kHalves];
+    Format::template MultiplyKeys<kHalves>(queries_, keys, part_, lane_, s);
+    if constexpr (P::kSplit > 1) AddOtherPart<kHalves>(s);
+    float top[kHalves];
+#pragma unroll
+    for (float& t : top) t = -INFINITY;
+    FinishScores(begin, masked, s, top);
+    Format::template AddValues<kHalves>(
+        masked, {item.key_begin - begin, item.key_end - begin}, values, part_,
+        lane_, s, top, m_, l_, o_, sums_);
+  }
+
+  // Whole warps: a named barrier counts them, and threads may come apart.
+  __device__ void SyncTeam() const {
+    __syncwarp();
+    sm90::SyncNamed(1 + team_, 32 * P::kSplit);
+  }
+
   // The team's other warp has the other columns' part of the scores. Two rooms
   // in turn: it may still read the one before.
-  __device__ void AddOtherPart(float (&s)[kKeyBlocks][4]) {
+  template <int kHalves>
+  __device__ void AddOtherPart(float (&s)[kKeyBlocks][2 * kHalves]) {
     static_assert(P::kSplit == 2);
     turn_ ^= 1;
     const auto room = [&](int warp) {
-      return shared_.scores + warp * P::kScoreQuads +
-             turn_ * (P::kScoreQuads / 2) + lane_;
+      return shared_.scores + (2 * warp + turn_) * P::kScorePairs + lane_;
     };
-    float4* mine = room(warp_);
+    float2* mine = room(warp_);
 #pragma unroll
-    for (int j = 0; j < kKeyBlocks; ++j) {
-      mine[32 * j] = {s[j][0], s[j][1], s[j][2], s[j][3]};
+    for (int i = 0; i < kKeyBlocks * kHalves; ++i) {
+      const float* x = &s[i / kHalves][i % kHalves * 2];
+      mine[32 * i] = {x[0], x[1]};
     }
-    sm90::SyncNamed(1 + team_, 32 * P::kSplit);
-    const float4* theirs = room(warp_ ^ 1);
+    SyncTeam();
+    const float2* theirs = room(warp_ ^ 1);
 #pragma unroll
-    for (int j = 0; j < kKeyBlocks; ++j) {
-      const float4 x = theirs[32 * j];
-      s[j][0] += x.x;
-      s[j][1] += x.y;
-      s[j][2] += x.z;
-      s[j][3] += x.w;
+    for (int i = 0; i < kKeyBlocks * kHalves; ++i) {
+      const float2 x = theirs[32 * i];
+      s[i / kHalves][i % kHalves * 2] += x.x;
+      s[i / kHalves][i % kHalves * 2 + 1] += x.y;
     }
   }
 
@@ -372,15 +429,16 @@ class Worker {
     }
   }
 
-  // Scores to weights; rescales what is there where a maximum grows.
-  template <int kSums, int kBlocks>
-  __device__ void Softmax(int begin, bool masked, float (&s)[kBlocks][4]) {
-    float top[2] = {m_[0], m_[1]};
-    if constexpr (Format::kSharesKeys) ScaleScores(s);
+  // Scores in units of log 2, -INFINITY where a row does not see the key;
+  // `top` becomes the largest of it and a row's.
+  template <int kHalves, int kBlocks>
+  __device__ void FinishScores(int begin, bool masked,
+                               float (&s)[kBlocks][2 * kHalves],
+                               float (&top)[kHalves]) const {
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < 2 * kHalves; ++i) {
         if constexpr (!Format::kSharesKeys) {
           s[j][i] = ScaledScore(args_, s[j][i]);
         }
@@ -396,12 +454,23 @@ class Worker {
         top[i / 2] = fmaxf(top[i / 2], s[j][i]);
       }
     }
+#pragma unroll
+    for (int r = 0; r < kHalves; ++r) {
+      top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 1));
+      top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 2));
+    }
+  }
+
+  // Scores to weights; rescales what is there where a maximum grows.
+  template <int kSums, int kBlocks>
+  __device__ void Softmax(int begin, bool masked, float (&s)[kBlocks][4]) {
+    float top[2] = {m_[0], m_[1]};
+    if constexpr (Format::kSharesKeys) ScaleScores(s);
+    FinishScores(begin, masked, s, top);
     float rescale[2];
     float base[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 1));
-      top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 2));
       base[r] = top[r] == -INFINITY ? 0.0f : top[r];
       rescale[r] = Exp2(m_[r] - base[r]);
       m_[r] = top[r];
@@ -418,7 +487,7 @@ class Worker {
     for (auto& block : s) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        block[i] = Exp2(block[i] - base[i / 2]);
+        block[i] = Exp2(__fsub_rn(block[i], base[i / 2]));
         l_[i / 2] += block[i];
       }
     }
@@ -427,6 +496,7 @@ class Worker {
   // The chunk's results of all warps, in their order, into `folded`.
   __device__ void Merge(const AttentionItem& item, Rows& folded) {
     SumOverQuads();
+    if constexpr (Format::kBytes) sums_.Finish(o_);
     if (lane_ % 4 == 0 && part_ == 0) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -511,7 +581,9 @@ class Worker {
   int key_shift_;
   float slope_[kMasked ? 2 : 1];  // in units of log 2
   int position_[kMasked ? 2 : 1];
+  bool few_;  // rows: there are none of g + 8
   typename Format::Queries queries_;
+  typename Format::Sums sums_;
   float m_[2];
   float l_[2];  // this thread's part
   float o_[kSumBlocks][4];
