@@ -3,7 +3,9 @@
 //
 // Stage: keys [slab][kTileKeys][128 B], values the same: slabs of 64 columns in
 // the 128-byte swizzle, as attention_sm90.h has them. Key j * 8 + i of a tile
-// is column j * 8 + i of the scores.
+// is column j * 8 + i of the scores. Above 192 columns two warps share a tile,
+// each with half of the columns of both: sums of 16 rows x 256 would take half
+// of a thread's registers.
 #ifndef INLAY_KERNELS_ATTENTION_ATTENTION_ITEMS_16BIT_SM90_H_
 #define INLAY_KERNELS_ATTENTION_ATTENTION_ITEMS_16BIT_SM90_H_
 
@@ -19,24 +21,29 @@ struct Format16 {
   static constexpr bool kHasMask = kKeys == Keys::kMasked;
   static constexpr int kDim = kDimension;
   static constexpr int kWarps = kAttentionUnits16Bit;
+  static constexpr bool kBytes = false;
   static constexpr bool kSharesKeys = kKeys == Keys::kSharing;
   static constexpr bool kSelectsKeys = kKeys == Keys::kSelected;
-  static constexpr int kSlabs = (kDim + kSlabColumns - 1) / kSlabColumns;
+  static constexpr int kSplit = kDim > 192 ? 2 : 1;
+  static constexpr int kPart = kDim / kSplit;
+  static constexpr int kSlabs = (kPart + kSlabColumns - 1) / kSlabColumns;
   static constexpr int kTileKeys = kDim <= 64 ? 64 : kDim <= 128 ? 32 : 16;
   static constexpr int kRowBytes = 2 * kDim;
   static constexpr int kSlabBytes = kTileKeys * kSlabRowBytes;
   static constexpr int kStageBytes = 2 * kSlabs * kSlabBytes;
   static constexpr int kQuerySlabBytes = kRows * kSlabRowBytes;
-  static constexpr int kQueryBytes = kSlabs * kQuerySlabBytes;
-  static constexpr int kSteps = kDim / 16;  // of k in q k^T
+  static constexpr int kQueryBytes = kSplit * kSlabs * kQuerySlabBytes;
+  static constexpr int kSteps = kPart / 16;  // of k in q k^T
   static constexpr int kKeyBlocks = kTileKeys / 8;
-  static constexpr int kColumnBlocks = kDim / 8;
+  static constexpr int kColumnBlocks = kPart / 8;
   // Of 255 registers; otherwise queries are read again for each tile.
   static constexpr bool kKeepQueries = kDim <= 96;
 
   class Copier {
    public:
-    __device__ explicit Copier(int lane) : lane_bytes_(lane * 16) {
+    __device__ Copier(int lane, int part)
+        : lane_bytes_(lane * 16 + lane / kChunks * (kRowBytes - 2 * kPart) +
+                      part * 2 * kPart) {
 #pragma unroll
       for (int i = 0; i < kPeriod; ++i) {
         const int row = (i * 32 + lane) / kChunks;
@@ -46,7 +53,7 @@ struct Format16 {
       }
     }
 
-    // The rows of sixteen slots of a head are contiguous. Stages are aligned
+    // The rows of sixteen slots of a head follow each other. Stages are aligned
     // to the swizzle, so that bits 4 to 6 of an address are its own.
     __device__ void Copy(uint32_t stage, int half, const std::byte* keys,
                          const std::byte* values) const {
@@ -57,18 +64,19 @@ struct Format16 {
         const int row = half * 16 + i / kPeriod * kPeriodRows;
         const uint32_t to =
             ((stage + to_[i % kPeriod]) ^ (row % 8 * 16)) + row * kSlabRowBytes;
-        sm90::CopyAsync16(to, keys + i * 512);
-        sm90::CopyAsync16(to + kSlabs * kSlabBytes, values + i * 512);
+        sm90::CopyAsync16(to, keys + i * kSplit * 512);
+        sm90::CopyAsync16(to + kSlabs * kSlabBytes, values + i * kSplit * 512);
       }
     }
 
    private:
-    static constexpr int kChunks = kDim / 8;  // of 16 bytes, in a row
+    static constexpr int kChunks = kPart / 8;  // of 16 bytes, in a row
     // After so many copies of 32 lanes, rows are whole, and a power of two.
     static constexpr int kPeriod = kChunks % 5 == 0   ? 5
                                    : kChunks % 3 == 0 ? 3
                                                       : 1;
     static constexpr int kPeriodRows = 32 * kPeriod / kChunks;
+    static_assert(kSplit == 1 || kPeriod == 1);
 
     int lane_bytes_;
     uint32_t to_[kPeriod];  // in a stage, of the first rows
@@ -87,7 +95,7 @@ struct Format16 {
   }
 
   struct Queries {
-    __device__ void Load(uint32_t queries, int lane) {
+    __device__ void Load(uint32_t queries, int lane, bool /*few*/) {
       if constexpr (kKeepQueries) {
 #pragma unroll
         for (int s = 0; s < kSteps; ++s) LoadQuery(queries, lane, s, q[s]);
@@ -95,6 +103,8 @@ struct Format16 {
     }
     uint32_t q[kKeepQueries ? kSteps : 1][4];
   };
+
+  struct Sums {};
 
   __device__ static int KeyOf(int lane, int j, int i) {
     return 8 * j + lane % 4 * 2 + i % 2;
@@ -170,10 +180,11 @@ struct Format16 {
     }
   }
 
-  __device__ static void StoreRow(const float (&o)[kColumnBlocks][4], int r,
+  template <int kBlocks>
+  __device__ static void StoreRow(const float (&o)[kBlocks][4], int r,
                                   float* row, int lane) {
 #pragma unroll
-    for (int j = 0; j < kColumnBlocks; ++j) {
+    for (int j = 0; j < kBlocks; ++j) {
       *reinterpret_cast<float2*>(row + 8 * j + lane % 4 * 2) = {
           o[j][2 * r], o[j][2 * r + 1]};
     }

@@ -36,23 +36,30 @@ struct Plan {
   static constexpr int kDim = Format::kDim;
   static constexpr int kWarps = Format::kWarps;
   static constexpr int kThreads = kWarps * 32;
+  static constexpr int kSplit = Format::kSplit;
+  static constexpr int kTeams = kWarps / kSplit;
   static constexpr int kTileKeys = Format::kTileKeys;
-  using Rows = FoldedRows<kThreads, kDim, true, (kDim > kMostDimInRegisters),
-                          Format::kHasMask>;
+  using Rows =
+      FoldedRows<kThreads, kDim, true, (kDim / kSplit > kMostDimInRegisters),
+                 Format::kHasMask>;
   static constexpr int kStageBytes = Format::kStageBytes;
   static constexpr int kQueryBytes = Format::kQueryBytes;
+  static constexpr int kPartQueryBytes = kQueryBytes / kSplit;
   static constexpr int kMergeStride = kDim + 8;
   static constexpr int kMergeFloats =
-      std::max(kWarps * kMergeRows * kMergeStride,
+      std::max(kTeams * kMergeRows * kMergeStride,
                Format::kSharesKeys ? kWarps* kQueryBytes / 4 : 0);
+  // A warp's part of a tile's scores; there is room for two.
+  static constexpr int kScorePairs = kSplit > 1 ? kTileKeys / 8 * 64 : 0;
   static constexpr int kFixedBytes =
       1024 + kQueryBuffers * kQueryBytes + kMergeFloats * 4 +
-      Rows::kSharedQuads * 16 + static_cast<int>(sizeof(Head<kWarps>));
+      Rows::kSharedQuads * 16 + 2 * kWarps * kScorePairs * 8 +
+      static_cast<int>(sizeof(Head<kWarps>));
   static constexpr int kStages = std::min(
       kMostStages, (kSharedMost - kFixedBytes) / (kWarps * kStageBytes));
   static constexpr int kSharedBytes =
       kFixedBytes + kWarps * kStages * kStageBytes;
-  static_assert(kStages >= 2);
+  static_assert(kStages >= (Format::kSharesKeys ? 2 * kSplit : 2));
 };
 
 // The parts of shared memory.
@@ -68,12 +75,15 @@ struct Shared {
                                      P::kWarps * P::kStages * P::kStageBytes +
                                      kQueryBuffers * P::kQueryBytes);
     folded = reinterpret_cast<float4*>(merge + P::kMergeFloats);
-    head = reinterpret_cast<Head<P::kWarps>*>(folded + P::Rows::kSharedQuads);
+    scores = reinterpret_cast<float2*>(folded + P::Rows::kSharedQuads);
+    head = reinterpret_cast<Head<P::kWarps>*>(scores +
+                                              2 * P::kWarps * P::kScorePairs);
   }
   uint32_t rings;
   uint32_t queries;
   float* merge;
   float4* folded;
+  float2* scores;
   Head<P::kWarps>* head;
 };
 
@@ -89,13 +99,14 @@ struct Items {
   }
 };
 
-// The first of `warp`'s tiles from `tile` on.
-template <int kWarps>
-__device__ inline int FirstTile(int tile, int warp) {
-  return tile + (warp - tile % kWarps + kWarps) % kWarps;
+// The first of `team`'s tiles from `tile` on.
+template <int kTeams>
+__device__ inline int FirstTile(int tile, int team) {
+  return tile + (team - tile % kTeams + kTeams) % kTeams;
 }
 
-// A warp's tiles of all items, one after another, into its ring.
+// A warp's parts of its team's tiles of all items, one after another, into its
+// ring.
 template <typename Format>
 class Loader {
  public:
@@ -105,10 +116,10 @@ class Loader {
       : args_(args),
         items_(items),
         ring_(ring),
-        warp_(warp),
+        team_(warp / P::kSplit),
         lane_(lane),
         item_(items.begin - 1),
-        copier_(lane) {}
+        copier_(lane, warp % P::kSplit) {}
 
   // Reads what of the plan the first Next() needs.
   __device__ void Prepare() {
@@ -126,7 +137,7 @@ class Loader {
   __device__ void Next() {
     if (item_ < items_.end) {
       LoadTile();
-      tile_ += P::kWarps;
+      tile_ += P::kTeams;
       FindTile();
     }
     sm90::CommitCopies();
@@ -147,7 +158,7 @@ class Loader {
     const AttentionItem& item = items_[item_];
     const bool waits = Format::kSelectsKeys || args_.leaves_out;
     old_ = waits ? 0 : (item.kv_len - item.q_len) / P::kTileKeys;
-    tile_ = FirstTile<P::kWarps>(item.key_begin / P::kTileKeys, warp_);
+    tile_ = FirstTile<P::kTeams>(item.key_begin / P::kTileKeys, team_);
     last_ = (item.key_end + P::kTileKeys - 1) / P::kTileKeys;
     cached_ = 0;
     if constexpr (Format::kSharesKeys) {
@@ -155,15 +166,15 @@ class Loader {
       // From the first on, and as many in each ring: some are not there.
       const int first = item.key_begin / P::kTileKeys;
       if (!waits) old_ = INT_MAX;
-      tile_ = first + warp_;
-      last_ = first + (last_ - first + P::kWarps - 1) / P::kWarps * P::kWarps;
+      tile_ = first + team_;
+      last_ = first + (last_ - first + P::kTeams - 1) / P::kTeams * P::kTeams;
     }
   }
 
   // Where the sixteens of this warp's next tiles lie, one a lane.
   __device__ void FindBlocks() {
     const AttentionItem& item = items_[item_];
-    const int key = (tile_ + lane_ / kHalves * P::kWarps) * P::kTileKeys +
+    const int key = (tile_ + lane_ / kHalves * P::kTeams) * P::kTileKeys +
                     lane_ % kHalves * 16;
     // Blocks that no row sees may not exist any more.
     seen_ = key < item.key_end && key + 16 > item.key_begin;
@@ -205,7 +216,7 @@ class Loader {
   const AttentionItemArgs& args_;
   const Items& items_;
   uint32_t ring_;
-  int warp_;
+  int team_;
   int lane_;
   int item_;
   int tile_ = 0;

@@ -1,30 +1,38 @@
 // attention on Hopper, a plan's items: few rows against many keys, where only
 // the time to read the cache counts. The frame; formats of the cache are
-// attention_items_16bit_sm90.h and attention_items_8bit_sm90.h.
+// attention_items_16bit_sm90.h, attention_items_i8_sm90.h and
+// attention_items_f8_sm90.h.
 //
 // Grid: AttentionPlanShape::grid CTAs (one a multiprocessor), each with a list
 // of items of equal total length. CTA: four or eight warps. Of as many tiles of
 // kTileKeys keys a warp takes one (by absolute position), with a softmax and a
-// numerator of its own (16 rows x head_dim, m16n8k16, float32 accumulators, in
+// numerator of its own (16 rows x head_dim, matrix instructions, float32, in
 // registers), so that none waits for another before a chunk's end; there they
-// merge through shared memory into FoldedRows. Each warp loads its own tiles by
-// cp.async into its own ring, across the borders of chunks and items: loads
-// never pause. (The copy engine took 100 clocks for a box of 16 rows, one after
-// another: two thirds of the bandwidth.) The plan is read, and the ring filled
-// with keys and values of earlier steps (AttentionPlanShape::leaves_out: none
-// are known to be), while the kernel before still runs. An item of shared keys
-// has a unit of rows for each warp, and all warps go through the tiles of all
-// rings together: no merge, and a barrier of the CTA for as many tiles as
-// warps. Barriers: cp.async groups within a warp; full of each query buffer
-// (all threads' copies); __syncthreads at merges, which also says that the
-// queries of the item before have been read. Shared memory: rings
-// [warps][kStages] | two query buffers | merge [warps] [8 rows][head_dim + 8]
-// floats, whose padding puts four rows side by side in the banks | FoldedRows'
-// sums | Head. Roofline: memory bandwidth; 64 to 130 KB in flight a
-// multiprocessor.
+// merge through shared memory into FoldedRows. Where head_dim is too large for
+// that, a tile is for a team of two warps: each multiplies half of the columns
+// of keys and queries, adds the other's part of the scores to its own, makes
+// the same weights and sums its columns. Each warp loads its own tiles, or its
+// part of its team's, by cp.async into its own ring, across the borders of
+// chunks and items: loads never pause. (The copy engine took 100 clocks for a
+// box of 16 rows, one after another: two thirds of the bandwidth.) The plan is
+// read, and the ring filled with keys and values of earlier steps
+// (AttentionPlanShape::leaves_out: none are known to be), while the kernel
+// before still runs. An item of shared keys has a unit of rows for each warp,
+// and all warps go through the tiles of all rings together: no merge, and a
+// barrier of the CTA for as many tiles as warps. Barriers: cp.async groups
+// within a warp; a named one of a team, at scores and where its rings are
+// shared; full of each query buffer (all threads' copies); __syncthreads at
+// merges, which also says that the queries of the item before have been read.
+// Shared memory: rings [warps][kStages] | two query buffers | merge [teams]
+// [8 rows][head_dim + 8] floats, whose padding puts four rows side by side in
+// the banks | FoldedRows' sums | scores of teams' warps, twice | Head.
+// Roofline: memory bandwidth; 64 to 130 KB in flight a multiprocessor.
 //
 // Format: what a tile of keys and values looks like.
 //   T, kDim, kWarps, kTileKeys, kStageBytes, kQueryBytes
+//   kSplit  warps that share a tile, each with kDim / kSplit columns.
+//       kStageBytes is what one of them loads
+//   kBytes  products and softmax are the format's: below
 //   kHasMask  there is a mask, or ALiBi. Of the type, so that the two kernels
 //       share no function: a second caller changes what is inlined
 //   kSharesKeys  there are items of shared keys too, kWarps units each; of the
@@ -33,12 +41,15 @@
 //       of the type too. A selection is of this step, so that nothing is read
 //       while the kernel before runs. With neither of the other two
 //   kRowBytes  in the cache
-//   Copier(lane).Copy(stage, half, keys, values)  sixteen slots' rows, whole
-//       warp, cp.async
+//   Copier(lane, part).Copy(stage, half, keys, values)  sixteen slots' rows,
+//       or the part's share of them, whole warp, cp.async
 //   QueryOffset(row, chunk)  of 16 bytes of a row, in a query buffer
-//   Queries  what a lane keeps of the queries; Load(address, lane)
+//   Queries  what a lane keeps of the queries; Load(address, lane, few): no
+//       more than eight rows
 //   KeyOf(lane, j, i)  the key of score s[j][i] in the tile
-//   MultiplyKeys, MultiplyValues<kMasked>  as Worker calls them
+//   MultiplyKeys, MultiplyValues<kMasked>  as Worker calls them; where kBytes
+//       MultiplyKeys<kHalves>, AddValues<kHalves>, and Sums: what else belongs
+//       to the numerator
 //   StoreRow(o, r, row, lane)  a lane's part of numerator row r
 #ifndef INLAY_KERNELS_ATTENTION_ATTENTION_ITEMS_SM90_H_
 #define INLAY_KERNELS_ATTENTION_ATTENTION_ITEMS_SM90_H_
@@ -65,6 +76,8 @@ class Worker {
         items_(items),
         shared_(shared),
         warp_(__shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0)),
+        team_(warp_ / P::kSplit),
+        part_(warp_ % P::kSplit),
         lane_(static_cast<int>(threadIdx.x) % 32),
         ring_(shared.rings + warp_ * P::kStages * P::kStageBytes),
         loader_(args, items, ring_, warp_, lane_) {}
@@ -90,10 +103,15 @@ class Worker {
 
  private:
   static constexpr int kKeyBlocks = P::kTileKeys / 8;
-  static constexpr int kColumnBlocks = P::kDim / 8;
+  static constexpr int kColumnBlocks = P::kDim / P::kSplit / 8;
+  // A unit of shared keys has all columns.
+  static constexpr int kSumBlocks =
+      Format::kSharesKeys ? P::kDim / 8 : kColumnBlocks;
   static constexpr bool kMasked = Format::kHasMask;
-  // Of shared keys, whose time is that of the arithmetic: chains of few
-  // instructions at once would wait for each other.
+  // Of shared keys: tiles of a ring a barrier, and tiles whose arithmetic is
+  // one piece, for it is what takes the time there: chains of few instructions
+  // at once would wait for each other.
+  static constexpr int kTogether = P::kSplit;
   static constexpr int kTilesAtOnce =
       P::kDim <= 192 ? 64 / P::kTileKeys : 32 / P::kTileKeys;
 
@@ -110,10 +128,12 @@ class Worker {
   __device__ void RunItem(const AttentionItem& item, int index) {
     const int ordinal = index - items_.begin;
     const int buffer = ordinal % kQueryBuffers;
-    queries_at_ = shared_.queries + buffer * P::kQueryBytes;
+    queries_at_ =
+        shared_.queries + buffer * P::kQueryBytes + part_ * P::kPartQueryBytes;
     sm90::Wait(&shared_.head->query_full[buffer],
                static_cast<uint32_t>(ordinal / kQueryBuffers) & 1);
-    queries_.Load(queries_at_, lane_);
+    few_ = item.num_rows <= kMergeRows;
+    queries_.Load(queries_at_, lane_, few_);
     // The other buffer's item has been merged: nobody reads it any more.
     if (index + 1 < items_.end) LoadQueries(index + 1);
     FindSeen(item);
@@ -123,13 +143,13 @@ class Worker {
     ItemFold<Rows, decltype(sync)> fold(
         args_, item, static_cast<int>(threadIdx.x), &shared_.head->flag,
         shared_.folded, sync);
-    int tile = FirstTile<P::kWarps>(item.key_begin / P::kTileKeys, warp_);
+    int tile = FirstTile<P::kTeams>(item.key_begin / P::kTileKeys, team_);
     for (int c = item.key_begin / item.chunk; c * tiles_a_chunk < last_tile;
          ++c) {
       const int chunk_end = min(last_tile, (c + 1) * tiles_a_chunk);
       Clear();
 #pragma unroll 1
-      for (; tile < chunk_end; tile += P::kWarps) {
+      for (; tile < chunk_end; tile += P::kTeams) {
         RunTile(item, tile * P::kTileKeys);
       }
       fold.BeginChunk();
@@ -193,55 +213,62 @@ class Worker {
     queries_at_ = sm90::SharedAddress(shared_.merge) + warp_ * P::kQueryBytes;
     if (mine) {
       unit.LoadQueries(queries_at_);
-      queries_.Load(queries_at_, lane_);
+      queries_.Load(queries_at_, lane_, false);
     }
     if (lane_ == 0) shared_.head->stages[warp_] = stage_;
     Clear();
     int turn = 0;  // stages since
     for (int begin = item.key_begin; begin < item.key_end;
-         begin += P::kWarps * P::kTileKeys) {
-      sm90::WaitCopies<P::kStages - 2>();
+         begin += kTogether * P::kTeams * P::kTileKeys) {
+      sm90::WaitCopies<P::kStages - 2 * kTogether>();
       // Of all warps; and all have read the tiles before, whose stages are
-      // next.
+      // next. Before the first there is but the one that is always free.
       __syncthreads();
-      loader_.Next();
-      stage_ = stage_ + 1 == P::kStages ? 0 : stage_ + 1;
-#pragma unroll 1
-      for (int w = 0; w < P::kWarps && mine; w += kTilesAtOnce) {
-        if (begin + w * P::kTileKeys >= item.key_end) break;
-        AttendAll(w, turn);
+      const bool first = begin == item.key_begin;
+      for (int i = first ? kTogether - 1 : 0; i < kTogether; ++i) {
+        loader_.Next();
       }
-      turn = turn + 1 == P::kStages ? 0 : turn + 1;
+#pragma unroll 1
+      for (int t = 0; t < kTogether * P::kTeams && mine; t += kTilesAtOnce) {
+        if (begin + t * P::kTileKeys >= item.key_end) break;
+        AttendAll(t % P::kTeams, (turn + t / P::kTeams) % P::kStages);
+      }
+      turn = (turn + kTogether) % P::kStages;
+      stage_ = (stage_ + kTogether) % P::kStages;
     }
     if (mine) {
       SumOverQuads();
       unit.Store(m_, l_, o_);
     }
     __syncthreads();  // before the rings, or queries, are written again
+    for (int i = 1; i < kTogether; ++i) loader_.Next();
     if (mine) unit.Finish(m_, l_, o_);
   }
 
-  // Tiles of keys that all rows see, in the rings of warps `first` on, `turn`
+  // Tiles of keys that all rows see, in the rings of teams `first` on, `turn`
   // stages behind where the item began. Shared keys are whole 64: so are these.
   __device__ void AttendAll(int first, int turn) {
     using Block = float(&)[kKeyBlocks][4];
-    uint32_t stages[kTilesAtOnce];
+    using Columns = float(&)[kColumnBlocks][4];
+    uint32_t stages[kTilesAtOnce * P::kSplit];
     float s[kTilesAtOnce * kKeyBlocks][4] = {};
 #pragma unroll
-    for (int t = 0; t < kTilesAtOnce; ++t) {
-      int stage = shared_.head->stages[first + t] + turn;
+    for (int i = 0; i < kTilesAtOnce * P::kSplit; ++i) {
+      const int warp = first * P::kSplit + i;
+      int stage = shared_.head->stages[warp] + turn;
       stage -= stage >= P::kStages ? P::kStages : 0;
-      stages[t] =
-          shared_.rings + ((first + t) * P::kStages + stage) * P::kStageBytes;
-      Format::MultiplyKeys(queries_, queries_at_, stages[t], lane_,
-                           reinterpret_cast<Block>(s[t * kKeyBlocks]));
+      stages[i] = shared_.rings + (warp * P::kStages + stage) * P::kStageBytes;
+      Format::MultiplyKeys(
+          queries_, queries_at_ + i % P::kSplit * P::kPartQueryBytes, stages[i],
+          lane_, reinterpret_cast<Block>(s[i / P::kSplit * kKeyBlocks]));
     }
-    Softmax(0, false, s);
+    Softmax<kSumBlocks>(0, false, s);
 #pragma unroll
-    for (int t = 0; t < kTilesAtOnce; ++t) {
+    for (int i = 0; i < kTilesAtOnce * P::kSplit; ++i) {
       Format::template MultiplyValues<false>(
-          0, P::kTileKeys, stages[t], lane_,
-          reinterpret_cast<Block>(s[t * kKeyBlocks]), o_);
+          0, P::kTileKeys, stages[i], lane_,
+          reinterpret_cast<Block>(s[i / P::kSplit * kKeyBlocks]),
+          reinterpret_cast<Columns>(o_[i % P::kSplit * kColumnBlocks]));
     }
   }
 
@@ -285,27 +312,100 @@ class Worker {
 #pragma unroll
       for (float& x : block) x = 0.0f;
     }
+    if constexpr (Format::kBytes) sums_ = {};
   }
 
   // The next tile of the ring, keys [begin, begin + kTileKeys).
   __device__ void RunTile(const AttentionItem& item, int begin) {
     sm90::WaitCopies<P::kStages - 2>();
     // Of all lanes; and all have read the tile before, whose stage is next.
-    __syncwarp();
+    if constexpr (Format::kBytes && P::kSplit > 1) {
+      SyncTeam();
+    } else {
+      __syncwarp();
+    }
     loader_.Next();
     const uint32_t stage = ring_ + stage_ * P::kStageBytes;
     stage_ = stage_ + 1 == P::kStages ? 0 : stage_ + 1;
-    float s[kKeyBlocks][4] = {};
-    Format::MultiplyKeys(queries_, queries_at_, stage, lane_, s);
     const bool masked =
         begin < all_seen_.x || begin + P::kTileKeys > all_seen_.y;
-    Softmax(begin, masked, s);
+    if constexpr (!Format::kBytes) {
+      Attend(item, begin, masked, stage);
+    } else if (few_) {
+      AttendBytes<1>(item, begin, masked);
+    } else {
+      AttendBytes<2>(item, begin, masked);
+    }
+  }
+
+  __device__ void Attend(const AttentionItem& item, int begin, bool masked,
+                         uint32_t stage) {
+    float s[kKeyBlocks][4] = {};
+    Format::MultiplyKeys(queries_, queries_at_, stage, lane_, s);
+    if constexpr (P::kSplit > 1) AddOtherPart<2>(s);
+    Softmax<kColumnBlocks>(begin, masked, s);
+    auto& o = reinterpret_cast<float(&)[kColumnBlocks][4]>(o_);
     if (masked) {
       Format::template MultiplyValues<true>(
-          item.key_begin - begin, item.key_end - begin, stage, lane_, s, o_);
+          item.key_begin - begin, item.key_end - begin, stage, lane_, s, o);
     } else {
       Format::template MultiplyValues<false>(0, P::kTileKeys, stage, lane_, s,
-                                             o_);
+                                             o);
+    }
+  }
+
+  // Rows g alone, or g + 8 too.
+  template <int kHalves>
+  __device__ void AttendBytes(const AttentionItem& item, int begin,
+                              bool masked) {
+    // Of a team, the first warp has the keys and the second the values.
+    const int stage = (stage_ == 0 ? P::kStages : stage_) - 1;
+    const uint32_t keys =
+        shared_.rings +
+        (team_ * P::kSplit * P::kStages + stage) * P::kStageBytes;
+    const uint32_t values =
+        keys +
+        (P::kSplit == 1 ? Format::kTileBytes : P::kStages * P::kStageBytes);
+    float s[kKeyBlocks][2 * kHalves];
+    Format::template MultiplyKeys<kHalves>(queries_, keys, part_, lane_, s);
+    if constexpr (P::kSplit > 1) AddOtherPart<kHalves>(s);
+    float top[kHalves];
+#pragma unroll
+    for (float& t : top) t = -INFINITY;
+    FinishScores(begin, masked, s, top);
+    Format::template AddValues<kHalves>(
+        masked, {item.key_begin - begin, item.key_end - begin}, values, part_,
+        lane_, s, top, m_, l_, o_, sums_);
+  }
+
+  // Whole warps: a named barrier counts them, and threads may come apart.
+  __device__ void SyncTeam() const {
+    __syncwarp();
+    sm90::SyncNamed(1 + team_, 32 * P::kSplit);
+  }
+
+  // The team's other warp has the other columns' part of the scores. Two rooms
+  // in turn: it may still read the one before.
+  template <int kHalves>
+  __device__ void AddOtherPart(float (&s)[kKeyBlocks][2 * kHalves]) {
+    static_assert(P::kSplit == 2);
+    turn_ ^= 1;
+    const auto room = [&](int warp) {
+      return shared_.scores + (2 * warp + turn_) * P::kScorePairs + lane_;
+    };
+    float2* mine = room(warp_);
+#pragma unroll
+    for (int i = 0; i < kKeyBlocks * kHalves; ++i) {
+      const float* x = &s[i / kHalves][i % kHalves * 2];
+      mine[32 * i] = {x[0], x[1]};
+    }
+    SyncTeam();
+    const float2* theirs = room(warp_ ^ 1);
+#pragma unroll
+    for (int i = 0; i < kKeyBlocks * kHalves; ++i) {
+      const float2 x = theirs[32 * i];
+      s[i / kHalves][i % kHalves * 2] += x.x;
+      s[i / kHalves][i % kHalves * 2 + 1] += x.y;
     }
   }
 
@@ -329,15 +429,16 @@ class Worker {
     }
   }
 
-  // Scores to weights; rescales what is there where a maximum grows.
-  template <int kBlocks>
-  __device__ void Softmax(int begin, bool masked, float (&s)[kBlocks][4]) {
-    float top[2] = {m_[0], m_[1]};
-    if constexpr (Format::kSharesKeys) ScaleScores(s);
+  // Scores in units of log 2, -INFINITY where a row does not see the key;
+  // `top` becomes the largest of it and a row's.
+  template <int kHalves, int kBlocks>
+  __device__ void FinishScores(int begin, bool masked,
+                               float (&s)[kBlocks][2 * kHalves],
+                               float (&top)[kHalves]) const {
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < 2 * kHalves; ++i) {
         if constexpr (!Format::kSharesKeys) {
           s[j][i] = ScaledScore(args_, s[j][i]);
         }
@@ -353,12 +454,23 @@ class Worker {
         top[i / 2] = fmaxf(top[i / 2], s[j][i]);
       }
     }
+#pragma unroll
+    for (int r = 0; r < kHalves; ++r) {
+      top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 1));
+      top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 2));
+    }
+  }
+
+  // Scores to weights; rescales what is there where a maximum grows.
+  template <int kSums, int kBlocks>
+  __device__ void Softmax(int begin, bool masked, float (&s)[kBlocks][4]) {
+    float top[2] = {m_[0], m_[1]};
+    if constexpr (Format::kSharesKeys) ScaleScores(s);
+    FinishScores(begin, masked, s, top);
     float rescale[2];
     float base[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 1));
-      top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 2));
       base[r] = top[r] == -INFINITY ? 0.0f : top[r];
       rescale[r] = Exp2(m_[r] - base[r]);
       m_[r] = top[r];
@@ -366,16 +478,16 @@ class Worker {
     }
     if (__any_sync(0xffffffffu, rescale[0] != 1.0f || rescale[1] != 1.0f)) {
 #pragma unroll
-      for (auto& block : o_) {
+      for (int j = 0; j < kSums; ++j) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) block[i] *= rescale[i / 2];
+        for (int i = 0; i < 4; ++i) o_[j][i] *= rescale[i / 2];
       }
     }
 #pragma unroll
     for (auto& block : s) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        block[i] = Exp2(block[i] - base[i / 2]);
+        block[i] = Exp2(__fsub_rn(block[i], base[i / 2]));
         l_[i / 2] += block[i];
       }
     }
@@ -384,19 +496,23 @@ class Worker {
   // The chunk's results of all warps, in their order, into `folded`.
   __device__ void Merge(const AttentionItem& item, Rows& folded) {
     SumOverQuads();
-    if (lane_ % 4 == 0) {
+    if constexpr (Format::kBytes) sums_.Finish(o_);
+    if (lane_ % 4 == 0 && part_ == 0) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        shared_.head->sums[warp_][lane_ / 4 + kMergeRows * r] = {m_[r], l_[r]};
+        shared_.head->sums[team_][lane_ / 4 + kMergeRows * r] = {m_[r], l_[r]};
       }
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if (r * kMergeRows >= item.num_rows) continue;
       const int g = lane_ / 4;
-      float* row = shared_.merge + (warp_ * kMergeRows + g) * P::kMergeStride;
-      if (r * kMergeRows + g < item.num_rows)
-        Format::StoreRow(o_, r, row, lane_);
+      float* row = shared_.merge + (team_ * kMergeRows + g) * P::kMergeStride +
+                   part_ * (P::kDim / P::kSplit);
+      if (r * kMergeRows + g < item.num_rows) {
+        Format::StoreRow(reinterpret_cast<float(&)[kColumnBlocks][4]>(o_), r,
+                         row, lane_);
+      }
       __syncthreads();
       if (folded.row() / kMergeRows == r && folded.mine()) {
         FoldMerged(folded);
@@ -415,9 +531,9 @@ class Worker {
 
   __device__ void FoldMerged(Rows& folded) {
     float top = -INFINITY;
-    float2 sums[P::kWarps];
+    float2 sums[P::kTeams];
 #pragma unroll
-    for (int w = 0; w < P::kWarps; ++w) {
+    for (int w = 0; w < P::kTeams; ++w) {
       sums[w] = shared_.head->sums[w][folded.row()];
       top = fmaxf(top, sums[w].x);
     }
@@ -434,7 +550,7 @@ class Worker {
       const float* at = from + folded.column(quad);
       float4 o = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
-      for (int w = 0; w < P::kWarps; ++w) {
+      for (int w = 0; w < P::kTeams; ++w) {
         const float4 x = *reinterpret_cast<const float4*>(
             at + w * kMergeRows * P::kMergeStride);
         o.x = __fmaf_rn(sums[w].x, x.x, o.x);
@@ -450,6 +566,8 @@ class Worker {
   const Items& items_;
   const Shared<Format>& shared_;
   int warp_;
+  int team_;
+  int part_;
   int lane_;
   uint32_t ring_;
   Loader<Format> loader_;
@@ -463,10 +581,13 @@ class Worker {
   int key_shift_;
   float slope_[kMasked ? 2 : 1];  // in units of log 2
   int position_[kMasked ? 2 : 1];
+  bool few_;  // rows: there are none of g + 8
   typename Format::Queries queries_;
+  typename Format::Sums sums_;
   float m_[2];
   float l_[2];  // this thread's part
-  float o_[kColumnBlocks][4];
+  float o_[kSumBlocks][4];
+  int turn_ = 0;  // of rooms for scores
 };
 
 template <typename Format>

@@ -4,7 +4,9 @@
 #if INLAY_HAS_CUDA
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
+#include <utility>
 
 #include "tests/support/attention_cuda_util.h"
 
@@ -519,10 +521,17 @@ TEST_F(AttentionCudaTest, AQueryDependsOnNothingBesideItsSequence) {
     shapes.push_back({1, static_cast<int>(1 + rng() % 4000)});
   }
   shapes.push_back({1, 20000});
-  for (const DType kv : {DType::kBF16, DType::kI8, DType::kF32}) {
+  for (const auto& [kv, head_dim] : {std::pair{DType::kBF16, 128},
+                                     {DType::kI8, 128},
+                                     {DType::kF8E4M3, 128},
+                                     {DType::kF32, 128},
+                                     {DType::kBF16, 256},
+                                     {DType::kI8, 256},
+                                     {DType::kF8E4M3, 256}}) {
+    SCOPED_TRACE(::testing::Message() << DTypeName(kv) << " " << head_dim);
     for (const int window : {0, 700}) {
       AttentionDesc desc =
-          Desc(8, 2, 128, kv == DType::kF32 ? kv : DType::kBF16, kv);
+          Desc(8, 2, head_dim, kv == DType::kF32 ? kv : DType::kBF16, kv);
       desc.window = window;
       AttentionProblem problem(desc, shapes, 16, 5);
       ForEachCudaRow(
@@ -544,6 +553,62 @@ TEST_F(AttentionCudaTest, AQueryDependsOnNothingBesideItsSequence) {
               ASSERT_EQ(whole.RowBits(r), graph.RowBits(r)) << "sequence " << s;
             }
           });
+    }
+  }
+}
+
+// Up to eight rows of an item go another way than more.
+TEST_F(AttentionCudaTest, AQueryDependsOnNoRowsBesideIt) {
+  for (const DType kv : {DType::kI8, DType::kF8E4M3}) {
+    for (const int head_dim : {64, 128, 256}) {
+      SCOPED_TRACE(::testing::Message() << DTypeName(kv) << " " << head_dim);
+      const AttentionDesc desc = Desc(8, 2, head_dim, DType::kBF16, kv);
+      AttentionProblem problem(desc, {{4, 1234}, {3, 90}, {4, 5000}}, 16, 5);
+      int compared = 0;
+      ForEachCudaRow(
+          AttentionTable(), desc, *gpu_, [&](const AttentionRow& row) {
+            problem.ComputeReference(row, *gpu_);
+            const TestMatrix all = problem.Run(row, *gpu_, problem.sequences());
+            problem.Compare(all, row.name != "cuda_plain");
+            for (AttentionSequence last : problem.sequences()) {
+              last.q_begin += last.q_len - 1;
+              last.q_len = 1;
+              const TestMatrix alone = problem.Run(row, *gpu_, {&last, 1});
+              ASSERT_EQ(all.RowBits(last.q_begin), alone.RowBits(last.q_begin))
+                  << row.name << ", " << last.kv_len << " keys";
+              ++compared;
+            }
+          });
+      EXPECT_GE(compared, 3);
+    }
+  }
+}
+
+// A request whose KV is not finite ends with an error, not with words: NaN has
+// to come out. (Plain formats are AttentionTest's.)
+TEST_F(AttentionCudaTest, ARowThatIsNotFiniteGivesNan) {
+  for (const DType kv : {DType::kI8, DType::kF8E4M3}) {
+    for (const int head_dim : {64, 128, 256}) {
+      for (const bool in_key : {true, false}) {
+        SCOPED_TRACE(::testing::Message() << DTypeName(kv) << " " << head_dim
+                                          << (in_key ? " key" : " value"));
+        const AttentionDesc desc = Desc(8, 2, head_dim, DType::kBF16, kv);
+        AttentionProblem problem(desc, {{1, 700}, {3, 700}, {1, 100}}, 16, 5);
+        problem.SetNan(0, 33, in_key);
+        problem.SetNan(1, 690, in_key);
+        ForEachCudaRow(AttentionTable(), desc, *gpu_,
+                       [&](const AttentionRow& row) {
+                         const TestMatrix out =
+                             problem.Run(row, *gpu_, problem.sequences());
+                         for (int64_t c = 0; c < out.cols(); ++c) {
+                           for (int64_t r = 0; r < 4; ++r) {
+                             ASSERT_TRUE(std::isnan(out(r, c)))
+                                 << row.name << " [" << r << ", " << c << "]";
+                           }
+                           ASSERT_FALSE(std::isnan(out(4, c))) << row.name;
+                         }
+                       });
+      }
     }
   }
 }

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -137,6 +138,19 @@ class AttentionProblem {
     slopes_.resize(static_cast<size_t>(desc_.num_heads));
     FillAlibiSlopes(desc_.num_heads, slopes_.data());
   }
+  // Key `t` of sequence s and all KV heads, or its value, has a NaN.
+  void SetNan(size_t s, int t, bool in_key) {
+    const KvLayerView view = layout_.LayerView(1, storage_.data());
+    std::vector<float> row(static_cast<size_t>(desc_.head_dim), 0.5f);
+    row[7] = std::numeric_limits<float>::quiet_NaN();
+    const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
+    const int slot = t % view.block_size;
+    for (int h = 0; h < desc_.num_kv_heads; ++h) {
+      EncodeKvRow(
+          desc_.kv, row.data(), desc_.head_dim,
+          in_key ? view.KeyRow(block, h, slot) : view.ValueRow(block, h, slot));
+    }
+  }
   const std::vector<AttentionSequence>& sequences() const { return sequences_; }
 
   // Runs `row` over `sequences` of this problem, `times` times.
@@ -192,24 +206,23 @@ class AttentionProblem {
     });
   }
 
-  // `rounds_weights`: the row rounds weights to the cache's format.
+  // `rounds_weights`: the row multiplies values by weights that it rounded
+  // (ReferenceRow).
   void Compare(const TestMatrix& out, bool rounds_weights) {
     const auto at = [&](const std::vector<double>& values, int64_t r,
                         int64_t c) {
       return values[static_cast<size_t>(r * out.cols() + c)];
     };
-    const double unit = rounds_weights ? UnitOf(desc_.kv) : 0.0;
+    const double rounds = rounds_weights ? 1.0 : 0.0;
     ExpectClose(
         out, [&](int64_t r, int64_t c) { return at(want_, r, c); },
         [&](int64_t r, int64_t c) {
-          return at(tolerance_, r, c) + unit * at(magnitude_, r, c) +
+          const double error =
+              at(tolerance_, r, c) + rounds * at(rounding_, r, c);
+          return error +
                  UnitOf(desc_.activation) *
-                     (std::abs(at(want_, r, c)) + at(tolerance_, r, c) +
-                      unit * at(magnitude_, r, c)) +
-                 // Below 2^-14, f16 has an absolute error: weights, outputs.
-                 (rounds_weights && desc_.activation == DType::kF16
-                      ? 0x1p-25 * at(spread_, r, c)
-                      : 0.0) +
+                     (std::abs(at(want_, r, c)) + error) +
+                 // Below 2^-14, f16 has an absolute error.
                  (desc_.activation == DType::kF16 ? 0x1p-25 : 0.0);
         });
   }
@@ -273,6 +286,8 @@ class AttentionProblem {
     std::vector<float> keys;
     std::vector<float> values;
     std::vector<double> key_norms;
+    std::vector<double> value_tops;  // largest magnitudes
+    bool unpacked = false;           // to 16 bits, for tiles
   };
 
   // A plan and its image.
@@ -291,6 +306,16 @@ class AttentionProblem {
   std::vector<bool> FindUnpacked(const AttentionRow& row, TestCuda& gpu) const;
   float Rounded(float x) const;
   void DecodeHead(size_t s, int kv_head, DecodedHead& head) const;
+  // What rounding weights adds to an output's error, before the division by
+  // their sum: of each weight, times its value; of each value; and besides.
+  struct WeightRounding {
+    double of_each;
+    double of_values;
+    double of_all;
+  };
+  WeightRounding RoundingOfWeights(const std::vector<int>& seen,
+                                   const std::vector<double>& weights,
+                                   const DecodedHead& head) const;
   void ReferenceToken(size_t s, int kv_head, int token,
                       const DecodedHead& head);
   // `seen`: keys that the row sees.
@@ -320,7 +345,7 @@ class AttentionProblem {
   std::vector<double> want_;
   std::vector<double> tolerance_;
   std::vector<double> magnitude_;  // sum of weight * |value|
-  std::vector<double> spread_;     // sum of |value| over keys, over the sum
+  std::vector<double> rounding_;
 };
 
 inline AttentionProblem::Planned AttentionProblem::MakePlan(
@@ -430,6 +455,8 @@ inline void AttentionProblem::DecodeHead(size_t s, int kv_head,
   head.keys.resize(dim * static_cast<size_t>(length));
   head.values.resize(head.keys.size());
   head.key_norms.resize(static_cast<size_t>(length));
+  head.value_tops.resize(static_cast<size_t>(length));
+  head.unpacked = unpacked_[s];
   for (int t = 0; t < length; ++t) {
     const int block = tables_[s][static_cast<size_t>(t / view.block_size)];
     if (block == 1 << 29) continue;
@@ -440,11 +467,14 @@ inline void AttentionProblem::DecodeHead(size_t s, int kv_head,
     DecodeKvRow(desc_.kv, view.ValueRow(block, kv_head, t % view.block_size),
                 desc_.head_dim, value);
     double norm = 0.0;
+    double top = 0.0;
     for (size_t d = 0; d < dim; ++d) {
       if (unpacked_[s]) key[d] = Rounded(key[d]);
       if (unpacked_[s]) value[d] = Rounded(value[d]);
       norm += double{key[d]} * key[d];
+      top = std::max(top, std::abs(double{value[d]}));
     }
+    head.value_tops[static_cast<size_t>(t)] = top;
     head.key_norms[static_cast<size_t>(t)] = std::sqrt(norm);
   }
 }
@@ -468,6 +498,38 @@ inline void AttentionProblem::ReferenceToken(size_t s, int kv_head, int token,
   }
 }
 
+// Weights are rounded to the activations' type, but where codes of a cache of
+// bytes are multiplied as they are. f8: to float16, times values' scales, in
+// units of the largest scale so far; a code is at most 448. i8: those of a tile
+// of 32 keys, times scales, to whole numbers of which the largest has 65,534,
+// half a step each; a code is at most 127. Tiles may begin anywhere in `seen`,
+// and keys be missing: their maxima are at most three of these.
+inline AttentionProblem::WeightRounding AttentionProblem::RoundingOfWeights(
+    const std::vector<int>& seen, const std::vector<double>& weights,
+    const DecodedHead& head) const {
+  const bool bytes = desc_.kv == DType::kI8 || desc_.kv == DType::kF8E4M3;
+  if (!bytes || head.unpacked) {
+    // Below 2^-14, f16 has an absolute error.
+    return {UnitOf(desc_.activation),
+            desc_.activation == DType::kF16 ? 0x1p-25 : 0.0, 0.0};
+  }
+  const auto top_of = [&](size_t n) {
+    return head.value_tops[static_cast<size_t>(seen[n])];
+  };
+  double of_all = 0.0;
+  double top = 0.0;
+  for (size_t n = 0; n < seen.size(); ++n) {
+    const bool i8 = desc_.kv == DType::kI8;
+    top = std::max(top, (i8 ? weights[n] : 1.0) * top_of(n));
+    if (!i8 || (n % 32 != 31 && n + 1 < seen.size())) continue;
+    of_all += 3 * 32 * 0.5 / 65534 * top;
+    top = 0.0;
+  }
+  if (desc_.kv == DType::kI8) return {0.0, 0.0, of_all};
+  // 448 scales are less than twice the row's largest.
+  return {0x1p-11, 0.0, 0x1p-25 * 2 * top * static_cast<double>(seen.size())};
+}
+
 inline void AttentionProblem::ReferenceRow(int row, int query_head,
                                            int position,
                                            const std::vector<int>& seen,
@@ -484,6 +546,9 @@ inline void AttentionProblem::ReferenceRow(int row, int query_head,
     norm += q[d] * q[d];
   }
   norm = std::sqrt(norm);
+  const bool whole_numbers = desc_.kv == DType::kI8 && !head.unpacked;
+  double q_top = 0.0;
+  for (const double x : q) q_top = std::max(q_top, std::abs(x));
   std::vector<double> scores(seen.size());
   for (size_t n = 0; n < seen.size(); ++n) {
     const auto t = static_cast<size_t>(seen[n]);
@@ -507,8 +572,12 @@ inline void AttentionProblem::ReferenceRow(int row, int query_head,
     score_error = std::max(
         score_error,
         kUnitF32 *
-            ((desc_.head_dim + 4) * norm * head.key_norms[t] * desc_.scale +
-             12 * desc_.softcap + 4 * std::abs(score) + alibi_error));
+                ((desc_.head_dim + 4) * norm * head.key_norms[t] * desc_.scale +
+                 12 * desc_.softcap + 4 * std::abs(score) + alibi_error) +
+            // Half a step of each element of q (attention_items_i8_sm90.h).
+            (whole_numbers ? 0.5 / 32639 * q_top * desc_.scale *
+                                 std::sqrt(desc_.head_dim) * head.key_norms[t]
+                           : 0.0));
   }
   if (std::isinf(max)) return;  // sees nothing: zeros
   score_error += kUnitF32 * 4 * std::abs(max);
@@ -523,6 +592,7 @@ inline void AttentionProblem::ReferenceRow(int row, int query_head,
   const double error =
       2 * score_error +
       kUnitF32 * (2.0 * std::min(seen.size(), size_t{2048}) + 64);
+  const WeightRounding rounding = RoundingOfWeights(seen, scores, head);
   const auto out_dim = static_cast<size_t>(desc_.out_dim());
   for (size_t d = 0; d < out_dim; d += kChains) {
     const ValueSums sums(seen, scores, &head.values[d], dim);
@@ -532,8 +602,10 @@ inline void AttentionProblem::ReferenceRow(int row, int query_head,
           d + i;
       want_[at] = sums.weighted[i] / sum;
       magnitude_[at] = sums.magnitude[i] / sum;
-      spread_[at] = sums.plain[i] / sum;
       tolerance_[at] = magnitude_[at] * error + 1e-30;
+      rounding_[at] =
+          rounding.of_each * magnitude_[at] +
+          (rounding.of_values * sums.plain[i] + rounding.of_all) / sum;
     }
   }
 }
@@ -547,7 +619,7 @@ inline void AttentionProblem::ComputeReference(const AttentionRow& row,
   want_.assign(size, 0.0);
   tolerance_.assign(size, 1e-30);
   magnitude_.assign(size, 0.0);
-  spread_.assign(size, 0.0);
+  rounding_.assign(size, 0.0);
   const auto heads = static_cast<size_t>(desc_.num_kv_heads);
   std::vector<DecodedHead> decoded(shapes_.size() * heads);
   ForEachInParallel(decoded.size(), [&](size_t i) {

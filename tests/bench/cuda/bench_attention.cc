@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "kernels/decode_attention/decode_attention.h"
 #include "tests/bench/cuda/attention_run.h"
@@ -157,6 +158,10 @@ void BenchAttention(Bench& bench) {
     for (const int head_dim : {64, 80, 96, 192, 256}) {
       Decode(bench, {16, 1, 8192, 32, 8, head_dim});
     }
+    for (const auto& [batch, kv_len] :
+         {std::pair{128, 2048}, {64, 1024}, {1, 131072}, {1, 32768}}) {
+      Decode(bench, {batch, 1, kv_len, 16, 2, 256});
+    }
     Decode(bench, {16, 1, 4096, 32, 32, 128});
     Decode(bench, {16, 4, 8192, 32, 8, 128});
     for (const DType kv : {DType::kI8, DType::kF8E4M3}) {
@@ -170,6 +175,10 @@ void BenchAttention(Bench& bench) {
         c.kv = kv;
         Decode(bench, c);
       }
+      // As many rows as an item takes.
+      Case c{16, 4, 8192, 32, 8, 128};
+      c.kv = kv;
+      Decode(bench, c);
     }
   }
   // Latent rows of DeepSeek's: V2-Lite's heads and V3's; a prompt.
