@@ -98,7 +98,7 @@ FAMILIES = {
     "axk1": {"base": {**LATENT_EXPERTS, "n_shared_experts": 1, "n_group": 2, "topk_group": 1}, "cases": [
         {"tie_word_embeddings": True}, {"attention_bias": True}, {"n_shared_experts": 2}, {"v_head_dim": 16}, {"rope_interleave": False},
         {"mlp_layer_types": ["sparse", "dense", "sparse"]}, {"mlp_layer_types": None, "first_k_dense_replace": 0, "moe_layer_freq": 2},
-    ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"routed_scaling_factor": 1.0}), ({}, {"mlp_layer_types": "(removed)"}),
+    ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"routed_scaling_factor": 1.0}), ({}, {"topk_method": "greedy"}), ({}, {"mlp_layer_types": "(removed)"}),
                  ({}, {"mlp_layer_types": "(removed)", "first_k_dense_replace": 2}), *ROPE_EDITS]},
     "youtu": {"base": {**LATENT, "pad_token_id": None}, "cases": [
         {"tie_word_embeddings": False}, {"attention_bias": True}, {"q_lora_rank": None}, {"rope_interleave": False}, {"v_head_dim": 16},

@@ -103,6 +103,7 @@ constexpr RefusedKey kRefused[] = {
     {"sarvam_moe", "shared_experts", R"({"num_shared_experts": 100})", kBad},
     {"sarvam_mla", "score_function", R"({"score_function": "softmax"})"},
     {"axk1", "mlp_layer_types", R"({"mlp_layer_types": ["other"]})"},
+    {"axk1", "scoring_func", R"({"scoring_func": "softmax"})"},
     {"iquestcoder", "use_sliding_window", R"({"use_sliding_window": true})"},
     {"iquestcoder", "clip_qkv", R"({"clip_qkv": 8.0})"},
     {"afmoe", "route_norm", R"({"route_norm": false})"},
@@ -375,10 +376,10 @@ TEST(FamilyKeysTest, SarvamsKeys) {
 }
 
 // Layers of A.X-K1 without experts have no norm after the MLP; a correction of
-// the choice is taken where there is one.
+// the choice is taken where there is one, whatever topk_method says.
 TEST(FamilyKeysTest, AxsNorms) {
   const DecoderSpec spec = Described("axk1", R"({"num_hidden_layers": 2,
-      "first_k_dense_replace": 1})");
+      "first_k_dense_replace": 1, "topk_method": "greedy"})");
   ASSERT_EQ(spec.layers.size(), 2u);
   EXPECT_EQ(spec.layers[0].blocks[1].post_norm.kind, NormKind::kNone);
   EXPECT_EQ(spec.layers[1].blocks[1].post_norm.name,
