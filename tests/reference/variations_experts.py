@@ -55,7 +55,7 @@ FAMILIES = {
         {"moe_router_logit_softcapping": 0.5}, {"num_experts_per_tok": 1},
     ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": True}), ({}, {"sliding_window": 3}), ({}, {"moe_router_logit_softcapping": 2.0}),
                  ({}, {"layer_types": "(removed)"}), ({}, {"mlp_layer_types": "(removed)"}), ({}, {"moe_routed_scaling_factor": 1.0}), ({}, {"rope_theta": 40.0}),
-                 ({}, {"partial_rotary_factor": 0.25}),
+                 ({}, {"layer_types": "(removed)", "sliding_window": 0}), ({}, {"partial_rotary_factor": 0.25}),
                  ({}, {"rope_parameters": {"full_attention": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 5000.0, "partial_rotary_factor": 0.5}, "sliding_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 300.0, "partial_rotary_factor": 0.5}}})]},
     "cohere2_moe": {"base": {**EXPERTS, "num_experts": 6, "num_shared_experts": 1, "num_hidden_layers": 6, "sliding_window": 8, "expert_selection_fn": "sigmoid",
                              "prefix_dense_intermediate_size": 40, "mlp_layer_types": ["dense", "sparse", "sparse", "sparse", "sparse", "sparse"],
