@@ -47,6 +47,17 @@ constexpr const char* kQwen35[] = {
 // ("&&[^\p{Han}]" in the published pattern).
 constexpr const char* kKimi[] = {
     R"(\p{Han}+|[^\r\n\p{L}\p{N}]?(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])*(?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])+(?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+// Ling's and Ring's.
+constexpr const char* kBailing[] = {
+    R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)"};
+constexpr const char* kLaguna[] = {R"([^\n]+|[\n]+)", kQwen2[0]};
+// Trinity's: numbers in threes from their ends on, in steps that look at each
+// digit a few times however long the number is; runs of one script, which
+// llama.cpp's pattern takes together.
+constexpr const char* kAfmoe[] = {
+    R"(\p{Nd}+)", R"(\A\p{Nd}{1,2}(?=(?:\p{Nd}{3})++\z))", R"(\p{Nd}{3})",
+    R"((?:[\x{4E00}-\x{9FFF}\x{3040}-\x{309F}\x{30A0}-\x{30FF}\x{3400}-\x{4DBF}\x{F900}-\x{FAFF}\x{FF65}-\x{FF9F}\x{2F00}-\x{2FDF}]+|[\x{0E00}-\x{0E7F}]+|[\x{0E80}-\x{0EFF}]+|[\x{1780}-\x{17FF}]+|[\x{1000}-\x{109F}\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}]+|[\x{AC00}-\x{D7AF}\x{1100}-\x{11FF}]+))",
+    kDeepSeek3[2]};
 // What llama.cpp does for files that name nothing.
 constexpr const char* kDefault[] = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Split[0],
                                     R"(\p{N}+)", "[0-9][0-9][0-9]"};
@@ -105,6 +116,14 @@ constexpr Row kRows[] = {
     {"joyai-llm", kDeepSeek3},
     {"kanana2", kO200k},
     {"kimi-k2", kKimi},
+    {"hunyuan", kQwen2, false, false, true},
+    {"hunyuan-dense", kDeepSeek3},
+    {"solar-open", kQwen2},
+    {"mellum2", kDigits},
+    {"bailingmoe", kBailing},
+    {"bailingmoe2", kBailing},
+    {"laguna", kLaguna},
+    {"afmoe", kAfmoe},
 };
 
 Json ByteLevel(bool use_regex) {

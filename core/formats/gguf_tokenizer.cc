@@ -155,7 +155,21 @@ std::optional<std::string> UnknownToken(const GgufVocab& vocab) {
   return std::string(vocab.tokens[found - vocab.types.begin()]);
 }
 
-// `has_merges`: the file says them (gemma4); elsewhere scores do.
+// Sarvam's files say gpt2 and have SentencePiece's spaces, bytes and merges.
+bool IsSarvams(const GgufVocab& vocab) {
+  return vocab.model == "gpt2" && vocab.pre == "sarvam-moe";
+}
+
+// Their converter gives bytes no type of their own.
+bool HasBytes(const GgufVocab& vocab) {
+  return std::find(vocab.types.begin(), vocab.types.end(),
+                   GgufTokenType::kByte) != vocab.types.end() ||
+         (IsSarvams(vocab) &&
+          std::find(vocab.tokens.begin(), vocab.tokens.end(), "<0x00>") !=
+              vocab.tokens.end());
+}
+
+// `has_merges`: the file says them (gemma4, sarvam-moe); elsewhere scores do.
 absl::StatusOr<Json> SentencePieceJson(const GgufVocab& vocab,
                                        bool has_merges) {
   if (vocab.scores.empty() && !has_merges) {
@@ -176,10 +190,8 @@ absl::StatusOr<Json> SentencePieceJson(const GgufVocab& vocab,
   } else {
     INLAY_ASSIGN_OR_RETURN(merges, GgufScoreMerges(vocab, texts));
   }
-  INLAY_ASSIGN_OR_RETURN(Json post, GgufPostProcessorJson(vocab, true));
-  const bool byte_fallback =
-      std::find(vocab.types.begin(), vocab.types.end(), GgufTokenType::kByte) !=
-      vocab.types.end();
+  INLAY_ASSIGN_OR_RETURN(Json post,
+                         GgufPostProcessorJson(vocab, !IsSarvams(vocab)));
   const std::optional<std::string> unknown = UnknownToken(vocab);
   const bool prefix = vocab.add_space_prefix.value_or(!has_merges);
   return Json{{"added_tokens", GgufAddedTokensJson(vocab, texts)},
@@ -191,7 +203,7 @@ absl::StatusOr<Json> SentencePieceJson(const GgufVocab& vocab,
                              {"unk_token",
                               unknown.has_value() ? Json(*unknown) : Json()},
                              {"fuse_unk", true},
-                             {"byte_fallback", byte_fallback},
+                             {"byte_fallback", HasBytes(vocab)},
                              {"vocab", std::move(vocabulary)},
                              {"merges", std::move(merges)}}}};
 }
@@ -199,6 +211,7 @@ absl::StatusOr<Json> SentencePieceJson(const GgufVocab& vocab,
 }  // namespace
 
 absl::StatusOr<Json> GgufTokenizerJson(const GgufVocab& vocab) {
+  if (IsSarvams(vocab)) return SentencePieceJson(vocab, true);
   if (vocab.model == "gpt2") return BytePairJson(vocab);
   if (vocab.model == "llama") {
     // Converters of llama.cpp give these keys to "t5" only: with them a file

@@ -41,7 +41,8 @@ class Regex {
 };
 
 // The pattern with the classes that PCRE2 defines otherwise spelled out
-// (\s, \w, \h); UNIMPLEMENTED for nested or intersected character classes.
+// (\s, \w, \h), and + and ? behind repetitions; UNIMPLEMENTED for nested or
+// intersected character classes.
 absl::StatusOr<std::string> TranslateRegex(std::string_view pattern);
 
 }  // namespace inlay

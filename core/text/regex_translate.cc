@@ -1,7 +1,10 @@
 // From Oniguruma's dialect to PCRE2's, where the two read the same text
 // differently (Oniguruma doc/RE; pcre2pattern(3)).
+#include <vector>
+
 #include "core/text/regex.h"
 #include "memory/formatted_string.h"
+#include "memory/status.h"
 
 namespace inlay {
 namespace {
@@ -26,37 +29,124 @@ std::string_view ClassBody(char letter) {
   }
 }
 
+// The bytes of the repetition by numbers at `at` ("{2}", "{2,}", "{1,2}"); 0
+// where none stands there.
+size_t RepetitionAt(std::string_view pattern, size_t at) {
+  size_t end = at + 1;
+  size_t digits = 0;
+  size_t commas = 0;
+  while (end < pattern.size() && pattern[end] != '}') {
+    const char c = pattern[end++];
+    if (c >= '0' && c <= '9') {
+      ++digits;
+    } else if (c != ',' || commas++ > 0) {
+      return 0;
+    }
+  }
+  return end < pattern.size() && digits > 0 ? end + 1 - at : 0;
+}
+
+// Finds, outside of classes, what a repetition repeats: where in the
+// translation the last character, escape, class or group begins.
+class LastAtom {
+ public:
+  void Begin(size_t at) { begin_ = at; }
+  void OpenGroup(size_t at) { groups_.push_back(at); }
+  void CloseGroup() {
+    if (groups_.empty()) return;
+    begin_ = groups_.back();
+    groups_.pop_back();
+  }
+  size_t begin() const { return begin_; }
+
+ private:
+  size_t begin_ = 0;
+  std::vector<size_t> groups_;
+};
+
 absl::Status Unsupported(std::string_view what, size_t at) {
   return absl::UnimplementedError(FormattedString(
       "regex: %s at byte %d is not supported; spell the class out", what, at));
+}
+
+// Copies the escape at `*i`, the braces that belong to it too; `*i` goes to its
+// last byte.
+absl::Status CopyEscape(std::string_view pattern, bool in_class, size_t* i,
+                        std::string* out) {
+  const char letter = pattern[++*i];
+  const std::string_view body = ClassBody(letter);
+  const bool negated = letter < 'a';
+  if (!body.empty() && in_class && negated) {
+    return Unsupported("a negated class inside a class", *i);
+  }
+  if (!body.empty()) {
+    if (!in_class) out->append(negated ? "[^" : "[");
+    out->append(body);
+    if (!in_class) out->append("]");
+    return absl::OkStatus();
+  }
+  out->append({'\\', letter});
+  const bool has_braces =
+      std::string_view("pPx").find(letter) != std::string_view::npos &&
+      pattern.substr(*i + 1, 1) == "{";
+  const size_t end =
+      has_braces ? pattern.find('}', *i) : std::string_view::npos;
+  if (end == std::string_view::npos) return absl::OkStatus();
+  out->append(pattern.substr(*i + 1, end - *i));
+  *i = end;
+  return absl::OkStatus();
+}
+
+// Copies what stands at `*i` outside of classes. Behind a repetition by numbers
+// Oniguruma's + repeats it, PCRE2's never goes back into it; ? behind one exact
+// number makes it optional, or lazy.
+void CopyOutside(std::string_view pattern, size_t* i, LastAtom* atom,
+                 std::string* out) {
+  const char c = pattern[*i];
+  const size_t count = c == '{' ? RepetitionAt(pattern, *i) : 0;
+  if (count > 0) {
+    const std::string_view repetition = pattern.substr(*i, count);
+    const std::string_view next = pattern.substr(*i + count, 1);
+    out->append(repetition);
+    *i += count - 1;
+    if (next == "+" ||
+        (next == "?" && repetition.find(',') == std::string_view::npos)) {
+      out->insert(atom->begin(), "(?:");
+      out->push_back(')');
+    }
+    return;
+  }
+  if (c == '(') {
+    atom->OpenGroup(out->size());
+  } else if (c == ')') {
+    atom->CloseGroup();
+  } else if (std::string_view("*+?").find(c) == std::string_view::npos &&
+             (static_cast<unsigned char>(c) & 0xC0) != 0x80) {
+    atom->Begin(out->size());
+  }
+  out->push_back(c);
 }
 
 }  // namespace
 
 absl::StatusOr<std::string> TranslateRegex(std::string_view pattern) {
   std::string out;
+  LastAtom atom;
   size_t class_begin = 0;
   bool in_class = false;
   for (size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
     if (c == '\\' && i + 1 < pattern.size()) {
-      const char letter = pattern[++i];
-      const std::string_view body = ClassBody(letter);
-      const bool negated = letter < 'a';
-      if (body.empty()) {
-        out.append({c, letter});
-      } else if (!in_class) {
-        out.append(negated ? "[^" : "[").append(body).append("]");
-      } else if (negated) {
-        return Unsupported("a negated class inside a class", i);
-      } else {
-        out.append(body);
-      }
+      if (!in_class) atom.Begin(out.size());
+      INLAY_RETURN_IF_ERROR(CopyEscape(pattern, in_class, &i, &out));
+    } else if (!in_class && c != '[') {
+      CopyOutside(pattern, &i, &atom, &out);
     } else if (!in_class) {
-      in_class = c == '[';
+      in_class = true;
       class_begin = i + 1;
+      atom.Begin(out.size());
       out.push_back(c);
-      if (in_class && pattern.substr(i + 1, 1) == "^") {
+      if (pattern.substr(i + 1, 1) == "^") {
         out.push_back(pattern[++i]);
         class_begin = i + 1;
       }

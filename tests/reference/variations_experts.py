@@ -55,7 +55,7 @@ FAMILIES = {
         {"moe_router_logit_softcapping": 0.5}, {"num_experts_per_tok": 1},
     ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": True}), ({}, {"sliding_window": 3}), ({}, {"moe_router_logit_softcapping": 2.0}),
                  ({}, {"layer_types": "(removed)"}), ({}, {"mlp_layer_types": "(removed)"}), ({}, {"moe_routed_scaling_factor": 1.0}), ({}, {"rope_theta": 40.0}),
-                 ({}, {"partial_rotary_factor": 0.25}),
+                 ({}, {"layer_types": "(removed)", "sliding_window": 0}), ({}, {"partial_rotary_factor": 0.25}),
                  ({}, {"rope_parameters": {"full_attention": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 5000.0, "partial_rotary_factor": 0.5}, "sliding_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 300.0, "partial_rotary_factor": 0.5}}})]},
     "cohere2_moe": {"base": {**EXPERTS, "num_experts": 6, "num_shared_experts": 1, "num_hidden_layers": 6, "sliding_window": 8, "expert_selection_fn": "sigmoid",
                              "prefix_dense_intermediate_size": 40, "mlp_layer_types": ["dense", "sparse", "sparse", "sparse", "sparse", "sparse"],
@@ -98,7 +98,7 @@ FAMILIES = {
     "axk1": {"base": {**LATENT_EXPERTS, "n_shared_experts": 1, "n_group": 2, "topk_group": 1}, "cases": [
         {"tie_word_embeddings": True}, {"attention_bias": True}, {"n_shared_experts": 2}, {"v_head_dim": 16}, {"rope_interleave": False},
         {"mlp_layer_types": ["sparse", "dense", "sparse"]}, {"mlp_layer_types": None, "first_k_dense_replace": 0, "moe_layer_freq": 2},
-    ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"routed_scaling_factor": 1.0}), ({}, {"mlp_layer_types": "(removed)"}),
+    ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"routed_scaling_factor": 1.0}), ({}, {"topk_method": "greedy"}), ({}, {"mlp_layer_types": "(removed)"}),
                  ({}, {"mlp_layer_types": "(removed)", "first_k_dense_replace": 2}), *ROPE_EDITS]},
     "youtu": {"base": {**LATENT, "pad_token_id": None}, "cases": [
         {"tie_word_embeddings": False}, {"attention_bias": True}, {"q_lora_rank": None}, {"rope_interleave": False}, {"v_head_dim": 16},

@@ -129,6 +129,7 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "jamba",
                                                 "cohere2_moe",
                                                 "laguna",
+                                                "laguna_full",
                                                 "mimo_v2_flash"};
 
 // Those with layers that keep a state.
@@ -198,6 +199,7 @@ inline constexpr const char* kMixtureNames[] = {"mixtral",
                                                 "jamba",
                                                 "cohere2_moe",
                                                 "laguna",
+                                                "laguna_full",
                                                 "mimo_v2_flash"};
 
 }  // namespace inlay

@@ -161,8 +161,10 @@ absl::StatusOr<std::unique_ptr<Model>> MakeAxK1(const Json& json,
   DeepseekDefaults mixture = DeepseekV3Defaults();
   mixture.moe.num_experts = 192;
   mixture.num_dense = 1;
+  // As in transformers, topk_method is not read: the choice is one.
+  INLAY_RETURN_IF_ERROR(ExpectName(json, "scoring_func", "sigmoid"));
   INLAY_ASSIGN_OR_RETURN(DeepseekExperts experts,
-                         ReadDeepseekV3Experts(json, mixture));
+                         ReadDeepseekExperts(json, mixture));
   INLAY_ASSIGN_OR_RETURN(
       experts.sparse, ReadLayerKinds(json, "mlp_layer_types", config.num_layers,
                                      "sparse", "dense"));

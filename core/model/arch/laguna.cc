@@ -5,6 +5,7 @@
 // shared one, after some dense layers. Names of tensors are those of published
 // files, where transformers has its own. Source: transformers' LagunaConfig and
 // its modules; llama.cpp's src/models/laguna.cpp for what M.1 has.
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -90,6 +91,9 @@ absl::StatusOr<LagunaExperts> ReadLagunaExperts(const Json& json,
   INLAY_RETURN_IF_ERROR(ExpectFlag(json, "norm_topk_prob", true));
   INLAY_RETURN_IF_ERROR(
       ExpectFlag(json, "moe_apply_router_weight_on_input", false));
+  // Of other engines' readers; transformers has sigmoid scores alone.
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "moe_router_use_sigmoid", true));
+  INLAY_RETURN_IF_ERROR(ExpectName(json, "moe_router_score_func", "sigmoid"));
   RoutingDesc& routing = experts.moe.routing;
   routing.score = RoutingScore::kSigmoid;
   routing.normalised = true;
@@ -129,6 +133,12 @@ absl::StatusOr<std::vector<int>> ReadLagunaHeads(const Json& json,
     if (!is_known) break;
     heads[i] = static_cast<int>(value.get<int64_t>());
     INLAY_RETURN_IF_ERROR(CheckHeads(heads[i], decoder.num_kv_heads));
+    if (int64_t{heads[i]} * decoder.head_dim > kMaxHidden) {
+      return absl::InvalidArgumentError(FormattedString(
+          "config.json: %s has %d heads of dimension %d; all heads together "
+          "may have at most %d",
+          kKey, heads[i], decoder.head_dim, kMaxHidden));
+    }
   }
   if (is_known) return heads;
   return absl::InvalidArgumentError(FormattedString(
@@ -202,6 +212,19 @@ absl::Status ReadLagunaRopes(const Json& json, LagunaConfig* config) {
   return absl::OkStatus();
 }
 
+// Read where a layer slides alone: M.1, which has no such layers, says 0.
+absl::StatusOr<int> ReadLagunaWindow(const Json& json,
+                                     const std::vector<bool>& sliding) {
+  if (std::find(sliding.begin(), sliding.end(), true) == sliding.end()) {
+    return 0;
+  }
+  INLAY_ASSIGN_OR_RETURN(const int window, ReadWindow(json, 512));
+  if (window > 0) return window;
+  return absl::InvalidArgumentError(
+      "config.json: sliding_window is null beside layers of "
+      "sliding_attention");
+}
+
 absl::StatusOr<LagunaConfig> ReadLagunaConfig(const Json& json) {
   LagunaConfig config;
   INLAY_ASSIGN_OR_RETURN(config.decoder, ReadLagunaDecoder(json));
@@ -210,7 +233,7 @@ absl::StatusOr<LagunaConfig> ReadLagunaConfig(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(config.heads, ReadLagunaHeads(json, config.decoder));
   INLAY_ASSIGN_OR_RETURN(config.sliding, ReadSlidingLayers(json, num_layers));
   config.sliding.resize(static_cast<size_t>(num_layers), false);
-  INLAY_ASSIGN_OR_RETURN(config.window, ReadWindow(json, 512));
+  INLAY_ASSIGN_OR_RETURN(config.window, ReadLagunaWindow(json, config.sliding));
   INLAY_ASSIGN_OR_RETURN(config.bias, JsonBool(json, "attention_bias", false));
   INLAY_ASSIGN_OR_RETURN(config.head_gates, ReadHeadGates(json));
   // Of other engines' readers; transformers has neither.

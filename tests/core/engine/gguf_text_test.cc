@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "core/formats/gguf_pre_tokenizer.h"
 #include "core/formats/gguf_tokenizer.h"
+#include "core/text/pre_tokenizer.h"
 #include "core/text/tokenizer.h"
 #include "tests/support/engine_harness.h"
 #include "tests/support/gguf_from_published.h"
@@ -165,6 +167,67 @@ TEST(GgufText, GemmasBpeGivesHuggingFacesIds) {
     if (lists.tokens[id] == "<s>") vocab.bos_id = static_cast<int32_t>(id);
   }
   CheckCases(vocab, "spbpe_gemma", true, "");
+}
+
+// Sarvam's files say so of tokenizers of the same kind, whose bytes they give
+// no type.
+TEST(GgufText, SarvamsBpeGivesHuggingFacesIds) {
+  const TokenLists lists =
+      ListsOf(ReadJson(Folder("spbpe_gemma") + "/tokenizer.json"));
+  GgufVocab vocab = VocabOf(lists, "sarvam-moe");
+  vocab.add_bos = true;
+  for (size_t id = 0; id < lists.tokens.size(); ++id) {
+    if (lists.tokens[id] == "<s>") vocab.bos_id = static_cast<int32_t>(id);
+    if (lists.tokens[id] == "<unk>") vocab.unk_id = static_cast<int32_t>(id);
+  }
+  CheckCases(vocab, "spbpe_gemma", true, "");
+  // As BPE has it where the file does not say.
+  vocab.add_bos = std::nullopt;
+  const auto json = GgufTokenizerJson(vocab);
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_TRUE((*json)["post_processor"].is_null());
+}
+
+// Where the patterns of names cut.
+TEST(GgufText, NamesCutAsTheirModels) {
+  const struct {
+    const char* name;
+    std::vector<std::string> pieces;
+  } rows[] = {
+      {"hunyuan", {"It", "'S", " a", "!?\n\n", "1", "2", " ", "3"}},
+      {"solar-open", {"It", "'S", " a", "!?\n\n", "1", "2", " ", "3"}},
+      {"hunyuan-dense", {"(ab", " c", "123", "4", "\u6f22", "d", "?!\n", "e"}},
+      {"mellum2", {"It", "'", "S", " a", " ", "1", "2", "!?"}},
+      {"bailingmoe", {"It", "'S", " a", "!?\n\n", "x", "1", "2"}},
+      {"bailingmoe2", {"It", "'S", " a", "!?\n\n", "x", "1", "2"}},
+      {"laguna", {"It", "'S", " a", "!?", "\n\n", "  ", " x", "1", "2"}},
+      {"afmoe",
+       {"(ab", " c", "  ", "1", "234", "567", "x", "12", "345", " ", "123",
+        "456", ".", "89", "\u6f22\u5b57", "\ud55c\uad6d", "x", "7"}},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.name);
+    const auto found = FindGgufPreTokenizer(row.name);
+    ASSERT_TRUE(found.ok()) << found.status();
+    const auto cutter = MakePreTokenizer(found->pre_tokenizer, true);
+    ASSERT_TRUE(cutter.ok()) << cutter.status();
+    std::string text;
+    for (const std::string& piece : row.pieces) text += piece;
+    Pieces pieces;
+    pieces.Reset(text, true);
+    ASSERT_TRUE((*cutter)->Apply(&pieces).ok());
+    std::vector<std::string> got;
+    for (size_t i = 0; i < pieces.size(); ++i) got.emplace_back(pieces[i]);
+    EXPECT_EQ(got, row.pieces);
+    // A folder that cuts so is written under a name that is read as the same.
+    const auto name = NameGgufPreTokenizer(
+        found->pre_tokenizer, found->normalizer, found->ignore_merges);
+    ASSERT_TRUE(name.ok()) << name.status();
+    const auto again = FindGgufPreTokenizer(*name);
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->pre_tokenizer, found->pre_tokenizer);
+    EXPECT_EQ(again->normalizer, found->normalizer);
+  }
 }
 
 // Where Kimi K2's pattern cuts: every pair of neighbours within a piece merges,

@@ -113,9 +113,75 @@ TEST(BitnetTest, OnlineLayers) {
   for (const int count : counts) EXPECT_GT(count, 0);
   config["modules_to_not_convert"] = {"lm_head"};
   EXPECT_TRUE(OpenQuantized(config, weights).ok());
-  config["modules_to_not_convert"] = {"model.layers.0.q_proj"};
-  const absl::Status kept = OpenQuantized(config, weights).status();
-  EXPECT_TRUE(absl::IsUnimplemented(kept)) << kept;
+  for (const Json& names :
+       {Json::array({"model.layers.0.q_proj"}),
+        Json::array({"lm_head", "q_proj"}), Json::array()}) {
+    config["modules_to_not_convert"] = names;
+    const absl::Status kept = OpenQuantized(config, weights).status();
+    EXPECT_TRUE(absl::IsUnimplemented(kept)) << kept;
+    EXPECT_NE(kept.message().find("modules_to_not_convert"), std::string::npos)
+        << kept;
+  }
+}
+
+// Experts are no layers of transformers' that it would convert.
+TEST(BitnetTest, OnlineExpertsAreRefused) {
+  auto weights = std::make_shared<MemoryWeights>(true);
+  const std::vector<float> values(32 * 32, 0.5f);
+  AddFloats(*weights, "model.layers.0.mlp.shared_experts.up_proj.weight",
+            DType::kF32, {32, 32}, values);
+  Json config = {{"quant_method", "bitnet"},
+                 {"linear_class", "autobitlinear"},
+                 {"quantization_mode", "online"}};
+  EXPECT_TRUE(OpenQuantized(config, weights).ok());
+  const std::string expert = "model.layers.0.mlp.experts.1.up_proj.weight";
+  AddFloats(*weights, expert, DType::kF32, {32, 32}, values);
+  const absl::Status status = OpenQuantized(config, weights).status();
+  EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+  for (const char* name : {"quantization_mode", expert.c_str()}) {
+    EXPECT_NE(status.message().find(name), std::string::npos) << status;
+  }
+}
+
+// As transformers saves a model of class "autobitlinear" that it has loaded.
+TEST(BitnetTest, SavedAgainAsFloats) {
+  std::vector<float> values;
+  Draw draw(5);
+  for (int i = 0; i < 4 * 64; ++i) {
+    values.push_back(static_cast<float>(draw.Int(-1, 1)));
+  }
+  const Json config = {{"quant_method", "bitnet"},
+                       {"linear_class", "autobitlinear"}};
+  const auto weights_of = [&](std::vector<float> of) {
+    auto weights = std::make_shared<MemoryWeights>(true);
+    AddFloats(*weights, "l.weight", DType::kBF16, {4, 64}, of);
+    AddFloats(*weights, "l.weight_scale", DType::kBF16, {1}, {0.75f});
+    return weights;
+  };
+  const auto opened = OpenQuantized(config, weights_of(values));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const WeightInfo* info = (*opened)->Find("l.weight");
+  EXPECT_EQ(info->shape, (std::vector<int64_t>{4, 64}));
+  const auto got = DecodeBlocks(info->dtype, ReadAllOf(**opened, *info));
+  ASSERT_EQ(got.size(), values.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i], 0.75f * values[i]) << i;
+  }
+  // What is not ternary is said when it is read.
+  for (const float other : {0.5f, 2.0f, NAN}) {
+    values[100] = other;
+    const auto wrong = OpenQuantized(config, weights_of(values));
+    ASSERT_TRUE(wrong.ok()) << wrong.status();
+    const WeightInfo* weight = (*wrong)->Find("l.weight");
+    std::vector<std::byte> bytes(weight->bytes);
+    const absl::Status status =
+        (*wrong)->Read(*weight, 0, absl::MakeSpan(bytes));
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_NE(status.message().find("l.weight"), std::string::npos) << status;
+  }
+  // Class "bitlinear" has packed ones alone.
+  EXPECT_FALSE(
+      OpenQuantized({{"quant_method", "bitnet"}}, weights_of(values)).ok());
 }
 
 TEST(BitnetTest, ErrorsNameWhatIsWrong) {
@@ -134,7 +200,7 @@ TEST(BitnetTest, ErrorsNameWhatIsWrong) {
     EXPECT_NE(status.message().find(key), std::string::npos) << status;
   }
   EXPECT_TRUE(absl::IsInvalidArgument(status_of("linear_class", 1)));
-  const Change changes[] = {{"l.weight", DType::kF32, {2, 64}},
+  const Change changes[] = {{"l.weight", DType::kI32, {2, 64}},
                             {"l.weight", std::nullopt, {}},
                             {"l.weight", DType::kU8, {2}},
                             {"l.weight_scale", DType::kF32, {2}},

@@ -103,6 +103,7 @@ constexpr RefusedKey kRefused[] = {
     {"sarvam_moe", "shared_experts", R"({"num_shared_experts": 100})", kBad},
     {"sarvam_mla", "score_function", R"({"score_function": "softmax"})"},
     {"axk1", "mlp_layer_types", R"({"mlp_layer_types": ["other"]})"},
+    {"axk1", "scoring_func", R"({"scoring_func": "softmax"})"},
     {"iquestcoder", "use_sliding_window", R"({"use_sliding_window": true})"},
     {"iquestcoder", "clip_qkv", R"({"clip_qkv": 8.0})"},
     {"afmoe", "route_norm", R"({"route_norm": false})"},
@@ -150,6 +151,15 @@ constexpr RefusedKey kRefused[] = {
     {"laguna", "multiple", R"({"num_key_value_heads": 2,
         "num_attention_heads_per_layer": [2, 3]})",
      kBad},
+    {"laguna", "512 heads of dimension 4096", R"({"head_dim": 4096,
+        "num_attention_heads_per_layer": [2, 512]})",
+     kBad},
+    {"laguna", "sliding_window", R"({"sliding_window": 0})", kBad},
+    {"laguna", "sliding_window", R"({"sliding_window": null})", kBad},
+    {"laguna", "moe_router_use_sigmoid",
+     R"({"moe_router_use_sigmoid": false})"},
+    {"laguna", "moe_router_score_func",
+     R"({"moe_router_score_func": "softmax"})"},
     {"laguna", "moe_apply_router_weight_on_input",
      R"({"moe_apply_router_weight_on_input": true})"},
     {"laguna", "norm_topk_prob", R"({"norm_topk_prob": false})"},
@@ -375,10 +385,10 @@ TEST(FamilyKeysTest, SarvamsKeys) {
 }
 
 // Layers of A.X-K1 without experts have no norm after the MLP; a correction of
-// the choice is taken where there is one.
+// the choice is taken where there is one, whatever topk_method says.
 TEST(FamilyKeysTest, AxsNorms) {
   const DecoderSpec spec = Described("axk1", R"({"num_hidden_layers": 2,
-      "first_k_dense_replace": 1})");
+      "first_k_dense_replace": 1, "topk_method": "greedy"})");
   ASSERT_EQ(spec.layers.size(), 2u);
   EXPECT_EQ(spec.layers[0].blocks[1].post_norm.kind, NormKind::kNone);
   EXPECT_EQ(spec.layers[1].blocks[1].post_norm.name,
@@ -533,6 +543,20 @@ TEST(FamilyKeysTest, LagunasLayers) {
       std::get<AttentionSpec>(golden.layers[1].blocks[0].part);
   EXPECT_TRUE(attention.head_gates);
   EXPECT_EQ(attention.qkv[1].n, 4);
+}
+
+// Laguna M.1 has a window of 0 and no layer that slides.
+TEST(FamilyKeysTest, LagunaWithoutWindows) {
+  const DecoderSpec spec = Described("laguna", R"({"sliding_window": 0,
+      "layer_types": null, "num_attention_heads_per_layer": null,
+      "moe_router_use_sigmoid": true, "moe_router_score_func": "sigmoid"})");
+  ASSERT_EQ(spec.layers.size(), 2u);
+  for (const LayerSpec& layer : spec.layers) {
+    const auto& attention = std::get<AttentionSpec>(layer.blocks[0].part);
+    EXPECT_EQ(attention.window, 0);
+    EXPECT_EQ(attention.num_heads, 2);
+    EXPECT_EQ(attention.rope, 0);
+  }
 }
 
 // The golden model has the published factors, which are the defaults.

@@ -389,6 +389,7 @@ INSTANTIATE_TEST_SUITE_P(
                             "rope_theta": 300.0}}})"},
         Variant{"laguna_full", "laguna",
                 R"({"layer_types": null, "rope_parameters": null,
+                    "sliding_window": 0,
                     "num_attention_heads_per_layer": null,
                     "mlp_layer_types": ["sparse", "sparse"],
                     "moe_routed_scaling_factor": null})"},

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
 #include "core/text/unicode_class.h"
 #include "core/text/utf8.h"
 
@@ -183,6 +186,27 @@ TEST(RegexTest, ReadsClassesAsOnigurumaDoes) {
   EXPECT_FALSE(MatchesWhole(*Regex::Create("\\s"), 0x180E));
   EXPECT_TRUE(MatchesWhole(*Regex::Create("\\s"), 0x85));
   EXPECT_TRUE(MatchesWhole(*Regex::Create("\\w"), 0x301));
+}
+
+// The second repetition is one in Oniguruma (doc/RE: possessive and lazy ones
+// of {n} are other syntaxes' than Ruby's).
+TEST(RegexTest, RepeatsRepetitionsAsOnigurumaDoes) {
+  for (const auto& [pattern, wanted] :
+       {std::pair{"\\p{Nd}{3}+\\z", "(?:\\p{Nd}{3})+\\z"},
+        {"x(a[b)]){2}+c", "x(?:(a[b)]){2})+c"},
+        {"(x[\\s]{1,2}+)", "(x(?:[\\t-\\r\\x{85}\\p{Z}]{1,2})+)"},
+        {"x\u00e9{2}?", "x(?:\u00e9{2})?"},
+        {"\\\\{2,}+", "(?:\\\\{2,})+"},
+        {"a{1,2}?b++\\x{41}+{x}+", "a{1,2}?b++\\x{41}+{x}+"}}) {
+    EXPECT_EQ(*TranslateRegex(pattern), wanted);
+  }
+  // Of a tokenizer that cuts numbers into threes from their ends on.
+  const auto regex = Regex::Create("\\A\\p{Nd}{1,2}(?=\\p{Nd}{3}+\\z)");
+  ASSERT_TRUE(regex.ok()) << regex.status();
+  std::vector<Match> matches;
+  ASSERT_TRUE(regex->FindAll("12345678", &matches).ok());
+  ASSERT_EQ(matches.size(), 1u);
+  EXPECT_EQ(matches[0].end, 2u);
 }
 
 TEST(RegexTest, EmptyMatchesAdvance) {

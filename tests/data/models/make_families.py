@@ -76,7 +76,7 @@ FAMILIES = {
                    dict(YARN, mscale_all_dim=1.0, rope_theta=10000.0), dict(n_routed_experts=None, n_shared_experts=None, num_experts=3, num_shared_experts=1, head_dim=48)),
     'axk1': ('AXK1', dict(LATENT, vocab_size=128, num_hidden_layers=1, intermediate_size=32, moe_intermediate_size=16, n_routed_experts=4, n_shared_experts=1, n_group=2,
                           topk_group=1, num_experts_per_tok=2, v_head_dim=16, mlp_layer_types=['sparse'], tie_word_embeddings=True),
-             dict(DEFAULT, rope_theta=10000.0), dict(mlp_layer_types=None, first_k_dense_replace=0, moe_layer_freq=1, topk_method='noaux_tc', scoring_func='sigmoid')),
+             dict(DEFAULT, rope_theta=10000.0), dict(mlp_layer_types=None, first_k_dense_replace=0, moe_layer_freq=1, scoring_func='sigmoid')),
     'iquestcoder': ('IQuestCoder', dict(DERIVED, vocab_size=128, head_dim=16, num_hidden_layers=1, intermediate_size=32), dict(DEFAULT, rope_theta=500000.0), {}),
     'ministral3': ('Ministral3', dict(GROUPED, sliding_window=None, tie_word_embeddings=True), dict(TEMPERED, rope_theta=1000000.0), {}),
     'mistral4': ('Mistral4', dict(LATENT, intermediate_size=64, moe_intermediate_size=32, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2,
@@ -190,6 +190,12 @@ FAMILIES = {
                dict(full_attention=dict(rope_type='yarn', rope_theta=500000.0, factor=4.0, original_max_position_embeddings=128, beta_slow=1.0, beta_fast=64.0,
                                         attention_factor=1.0, partial_rotary_factor=0.5),
                     sliding_attention=dict(rope_type='default', rope_theta=10000.0, partial_rotary_factor=1.0)), {}),
+    # Laguna M.1: no windows, gates of elements, routers that are capped.
+    'laguna_full': ('Laguna', dict(DERIVED, vocab_size=128, head_dim=16, intermediate_size=32, moe_intermediate_size=16, shared_expert_intermediate_size=16, num_experts=3,
+                                   num_experts_per_tok=2, moe_routed_scaling_factor=2.5, moe_router_logit_softcapping=2.0, gating='per-element', sliding_window=0,
+                                   num_hidden_layers=1, mlp_layer_types=['sparse'], tie_word_embeddings=True),
+                    dict(full_attention=dict(rope_type='default', rope_theta=500000.0, partial_rotary_factor=0.5)),
+                    dict(layer_types=None, num_attention_heads_per_layer=None)),
     # Nemotron 3 Super's experts.
     'nemotron_h_latent': ('NemotronH', dict(DERIVED, vocab_size=128, head_dim=16, rms_norm_eps=None, layer_norm_epsilon=1e-3, num_hidden_layers=None,
                                             hybrid_override_pattern='*E', n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=24,
