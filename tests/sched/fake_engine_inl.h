@@ -173,13 +173,9 @@ inline KvTaken FakeEngine::Take(const SchedRequest& request,
   return taken;
 }
 
-// With blocks that are still to come none of it can be found.
 inline void FakeEngine::Retire(FakeSession* session) {
-  if (!session->coming.empty()) {
-    ++counts.dropped_coming;
-    session->coming.clear();
-    session->tables.Clear();
-  }
+  counts.dropped_coming += session->coming.empty() ? 0 : 1;
+  session->coming.clear();
   kv.Retire(session->salt,
             absl::MakeConstSpan(session->tokens)
                 .first(static_cast<size_t>(session->tables.num_tokens())),
