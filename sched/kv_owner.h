@@ -34,8 +34,9 @@ class KvOwner {
   // Changes nothing.
   virtual PrefixHit Peek(const SchedRequest& request) = 0;
   // The request is admitted: fills its tables (empty) with what is cached of
-  // its first max_tokens (>= 0) tokens. Takes no more available blocks, those
-  // to come included, than Peek() said.
+  // its first max_tokens (>= 0) tokens; with no more than Peek() found, that is
+  // all of them, but for what was lost since. Takes no more available blocks,
+  // those to come included, than Peek() said.
   virtual KvTaken Take(const SchedRequest& request, int64_t max_tokens) = 0;
   // Clears the request's tables; every block that nobody else holds becomes
   // available.

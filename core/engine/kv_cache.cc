@@ -115,7 +115,6 @@ void KvCache::Publish(uint64_t salt, absl::Span<const int32_t> tokens,
 
 void KvCache::Retire(uint64_t salt, absl::Span<const int32_t> tokens,
                      KvSequence* sequence) {
-  CutToCome(sequence);
   try {
     index_->InsertAll(salt, tokens, &sequence->tables, &sequence->cursors);
   } catch (...) {

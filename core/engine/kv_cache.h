@@ -120,8 +120,8 @@ class KvCache {
   // its next tokens do not read goes. tokens: at least those of the table.
   void Publish(uint64_t salt, absl::Span<const int32_t> tokens,
                KvSequence* sequence);
-  // The sequence is empty afterwards; what it held can be found: of one that
-  // blocks are still to come to, those before, where there is no window.
+  // The sequence is empty afterwards; what it held can be found, with blocks
+  // still to come to it, too.
   void Retire(uint64_t salt, absl::Span<const int32_t> tokens,
               KvSequence* sequence);
   // Empty afterwards; nothing more of it can be found than before.
@@ -171,8 +171,6 @@ class KvCache {
   absl::Span<const int32_t> Padded(absl::Span<const int32_t> tokens);
   absl::Status FillFromTier(absl::Span<const int32_t> tokens,
                             const KvSequence::Coming& from, int32_t id);
-  // What has come stays, as far as it is a beginning of all.
-  void CutToCome(KvSequence* sequence) const;
   // By extent, whether it is one of the `count` with the fewest blocks in use.
   std::vector<bool> EmptiestExtents(int64_t count) const;
 

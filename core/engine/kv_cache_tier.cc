@@ -114,16 +114,6 @@ absl::Status KvCache::LoadBlock(absl::Span<const int32_t> tokens,
   return absl::OkStatus();
 }
 
-void KvCache::CutToCome(KvSequence* sequence) const {
-  if (sequence->num_coming() == 0) return;
-  const bool in_order = groups_.size() == 1 && groups_.front().window == 0;
-  const int64_t blocks =
-      in_order ? sequence->coming[sequence->num_come].index : 0;
-  sequence->tables.Truncate(blocks * groups_.front().block_size);
-  sequence->coming.clear();
-  sequence->num_come = 0;
-}
-
 bool KvCache::Allocate(int64_t num_tokens,
                        absl::Span<const int64_t> first_blocks,
                        KvSequence* sequence) {

@@ -159,6 +159,7 @@ void PrefixIndex::InsertAll(uint64_t salt, absl::Span<const int32_t> tokens,
   const KvBlockKey parent =
       cursor->num_blocks == 0 ? RootKey(salt) : cursor->key;
   const auto index = static_cast<size_t>(cursor->num_blocks);
+  if (table->blocks()[index] == kNone) return;  // it was to come
   // Held once more and let go with the table, so that it counts as used now.
   const PrefixTree::Child child = Tail(parent, tail);
   if (child.common == count)

@@ -74,9 +74,9 @@ class PrefixIndex final : public KvBlockReclaimer {
   // Enters the full blocks of `table` that the cursor is not past yet.
   // `tokens`: at least those of the table. Where the index already has a block
   // of the same tokens, the table takes that one and gives its own back.
-  // Blocks that the table dropped are passed over; a key that collides stops it
-  // there. O(blocks entered). May throw std::bad_alloc: what the cursor is past
-  // is entered then.
+  // Blocks that the table dropped, or that were to come to it, are passed over;
+  // a key that collides stops it there. O(blocks entered). May throw
+  // std::bad_alloc: what the cursor is past is entered then.
   void Insert(uint64_t salt, absl::Span<const int32_t> tokens,
               KvBlockTable* table, PrefixCursor* cursor);
   // The same, and a partly filled last block too; for a table about to be

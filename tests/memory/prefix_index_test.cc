@@ -134,6 +134,22 @@ TEST_F(PrefixIndexTest, InsertTakesTheBlockThatIsThere) {
   EXPECT_EQ(index_->num_blocks(), 3);
 }
 
+// What has come is entered, and no block, even one that is found by then,
+// stands for what has not: not in the middle, nor at the end.
+TEST_F(PrefixIndexTest, BlocksThatAreToComeArePassedOver) {
+  Make(16);
+  Sequence a(pool_.get());
+  a.table.Share({kNo, kNo, kNo}, 11);
+  a.table.Put(0, pool_->Allocate(1)->front());
+  const Tokens others = Finish(Count(0, 11));
+  const int32_t used = pool_->num_used();
+  index_->InsertAll(0, Count(0, 11), &a.table, &a.cursor);
+  EXPECT_THAT(Ids(a.table.blocks()), ElementsAre(others[0], kNo, kNo));
+  EXPECT_EQ(pool_->num_used(), used - 1);
+  a.table.Clear();
+  EXPECT_EQ(pool_->num_used(), pool_->num_evictable());
+}
+
 TEST_F(PrefixIndexTest, ACutTableStartsOver) {
   Make(16);
   Sequence a = Running(Count(0, 12));

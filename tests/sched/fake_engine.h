@@ -183,6 +183,7 @@ class FakeEngine final : public KvOwner {
         .first(static_cast<size_t>(count));
   }
   bool FitsAlone(const SchedRequest& request) const;
+  bool WaitsForDecodes(const SchedRequest& request, const StepPlan& plan) const;
   void CheckPlan(const StepPlan& plan) const;
   std::vector<Work> Reserve(const StepPlan& plan,
                             std::vector<StepResult>* results);

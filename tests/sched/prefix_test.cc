@@ -97,6 +97,22 @@ TEST(PrefixHitTest, PartOfABlockStaysWhereItsCopyDoesNotFit) {
   }
 }
 
+// Of the second block of 2, one token is of use, as the other layers have 3.
+// Who looks for these 3 only does not find it (it is not worth a copy), who
+// looks further does: what was found is what is taken.
+TEST(PrefixHitTest, TakesAsMuchAsItWasToldOfGroups) {
+  SchedulerConfig config = FakeConfig();
+  config.groups = {{2, 0}, {3, 3}};
+  FakeEngine engine(config, 16);
+  Cache(&engine, Count(0, 4));
+  ASSERT_EQ(engine.kv.cache.Find(0, Count(0, 3)).num_tokens, 2);
+  Submit(&engine, Count(0, 6));
+  const StepPlan plan = engine.Step();
+  ASSERT_EQ(plan.items.size(), 1u);
+  EXPECT_EQ(plan.items[0].first_token, 3);
+  engine.StepUntilIdle();
+}
+
 TEST(PrefixHitTest, TakesWhatFitsOfALongPrompt) {
   SchedulerConfig config = FakeConfig(8, 8);
   FakeEngine engine(config, 20);

@@ -372,5 +372,36 @@ TEST(WholeTest, WaitsForAllOfItsRoom) {
   EXPECT_EQ(engine.counts.preempted, 0);
 }
 
+// It failed once, and KV has come to another meanwhile: two that decode leave
+// it too few tokens, the first in rank though it is. Nobody else gets any until
+// one of them has ended.
+TEST(WholeTest, ItsTurnComesWhenDecodesEnd) {
+  FakeEngine engine(FakeConfig(8, 16), 8);
+  engine.kv.has_tier = true;
+  engine.loads = [] { return 0; };
+  const std::vector<int32_t> prompt = engine.NewTokens(5);
+  engine.SubmitTo(engine.AddSession(), prompt, 0);
+  engine.Submit(32, 0);  // in the place of that
+  engine.StepUntilIdle();
+  const RequestId a = engine.SubmitTo(engine.AddSession(), prompt, 4);
+  const RequestId b = engine.Submit(2, 4);
+  EXPECT_THAT(Ids(engine.Step()), ElementsAre(b));
+  FakeOptions options{/*priority=*/1};
+  options.whole = true;
+  const RequestId whole = engine.Submit(15, 0, options);
+  engine.loads = [] { return 1; };
+  engine.faults = true;
+  int item = 0;
+  engine.fails = [&] { return ++item == 2; };
+  EXPECT_THAT(Ids(engine.Step()), ElementsAre(b, whole));
+  const RequestId last = engine.Submit(1, 0);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_THAT(Ids(engine.Step()), ElementsAre(a, b)) << i;
+  EXPECT_THAT(Ids(engine.Step()), ElementsAre(a, whole));
+  EXPECT_THAT(Ids(engine.Step()), ElementsAre(a, last));
+  EXPECT_FALSE(engine.scheduler->HasWork());
+  EXPECT_EQ(engine.counts.loaded, 1);
+}
+
 }  // namespace
 }  // namespace inlay

@@ -233,7 +233,7 @@ TEST_F(StepLoadTest, WhatIsToComeKeepsItsRoom) {
 }
 
 // With a window, and blocks of two sizes, of which the last are in the middle
-// of what they hold.
+// of what they hold. What has come stays here too.
 TEST(StepLoadOfGroupsTest, CancelledAnywhere) {
   const std::vector<int32_t> prompt = RandomTokens(1, 330);
   ModelOptions options;
@@ -248,11 +248,17 @@ TEST(StepLoadOfGroupsTest, CancelledAnywhere) {
   EngineHarness harness(GoldenModel("gemma3_text"), {}, options);
   ASSERT_TRUE(harness.ok());
   EXPECT_EQ(harness.RunAlone(TokenRequest(prompt, 8)).tokens, want);
-  uint64_t most = 0;
-  for (uint64_t blocks = 1; blocks < 8; ++blocks) {
+  const auto loaded = [&] { return harness.Metrics().tier_host_hit_blocks; };
+  const auto evict = [&] {
     for (const uint32_t seed : {7, 8, 9, 10, 11, 12})
       harness.RunAlone(TokenRequest(RandomTokens(seed, 330), 1));
-    const auto loaded = [&] { return harness.Metrics().tier_host_hit_blocks; };
+  };
+  evict();
+  EXPECT_EQ(harness.RunAlone(TokenRequest(prompt, 8)).tokens, want);
+  const uint64_t all = loaded();
+  uint64_t most = 0;
+  for (uint64_t blocks = 1; blocks < 8; ++blocks) {
+    evict();
     const uint64_t before = loaded();
     const SessionId session = *harness.runner().CreateSession();
     const SessionId other = *harness.runner().CreateSession();
@@ -271,6 +277,7 @@ TEST(StepLoadOfGroupsTest, CancelledAnywhere) {
     harness.RunAll();
     EXPECT_EQ(harness.BlocksUsed(), 0u);
     EXPECT_EQ(harness.RunAlone(TokenRequest(prompt, 8)).tokens, want);
+    EXPECT_EQ(loaded(), before + all) << "each once";
     harness.runner().ReleaseSession(session);
     harness.runner().ReleaseSession(other);
   }
