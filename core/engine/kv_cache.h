@@ -169,6 +169,8 @@ class KvCache {
   absl::Status AddExtent();
   // A block's tokens as the tier keeps them; valid until the next call.
   absl::Span<const int32_t> Padded(absl::Span<const int32_t> tokens);
+  // As Prefetch(), of the next blocks that are to come.
+  void PrefetchComing(const KvSequence& sequence) const;
   absl::Status FillFromTier(absl::Span<const int32_t> tokens,
                             const KvSequence::Coming& from, int32_t id);
   // By extent, whether it is one of the `count` with the fewest blocks in use.

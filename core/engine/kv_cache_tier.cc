@@ -10,6 +10,10 @@
 namespace inlay {
 namespace {
 
+// Blocks to come of a sequence after which the next twice as many are asked
+// for.
+constexpr size_t kPrefetchEvery = 32;
+
 // Of a block in a sequence's tokens.
 absl::Span<const int32_t> BlockTokens(absl::Span<const int32_t> tokens,
                                       int64_t index, const KvGroup& group) {
@@ -95,18 +99,31 @@ absl::Status KvCache::FillFromTier(absl::Span<const int32_t> tokens,
   return storage_.FinishWrite(id);
 }
 
+void KvCache::PrefetchComing(const KvSequence& sequence) const {
+  std::vector<KvBlockKey> keys;
+  const size_t end =
+      std::min(sequence.coming.size(), sequence.num_come + 2 * kPrefetchEvery);
+  keys.reserve(end - sequence.num_come);
+  for (size_t i = sequence.num_come; i < end; ++i)
+    keys.push_back(sequence.coming[i].key);
+  tier_->Prefetch(keys);
+}
+
 absl::Status KvCache::LoadBlock(absl::Span<const int32_t> tokens,
                                 KvSequence* sequence) {
   const KvSequence::Coming& next = sequence->coming[sequence->num_come];
+  // Of those that are on disk alone, the next are on their way to host memory.
+  if (sequence->num_come % kPrefetchEvery == 0) PrefetchComing(*sequence);
   INLAY_ASSIGN_OR_RETURN(const std::vector<int32_t> fresh, pool_.Allocate(1));
+  auto release = absl::MakeCleanup([&] { pool_.Unref(fresh.front()); });
   if (!FillFromTier(tokens, next, fresh.front()).ok()) {
-    pool_.Unref(fresh.front());
     // So that it is not found again.
     tier_->Drop(next.key);
     return absl::NotFoundError("a block of the tier cannot be read");
   }
   sequence->tables.group(next.group)
       .Put(static_cast<size_t>(next.index), fresh.front());
+  std::move(release).Cancel();
   if (++sequence->num_come == sequence->coming.size()) {
     sequence->coming.clear();
     sequence->num_come = 0;

@@ -267,8 +267,9 @@ absl::StatusOr<SessionInfo> ModelRunner::GetSessionInfo(SessionId id) {
   INLAY_ASSIGN_OR_RETURN(Session * session, FindSession(id));
   const bool busy = session->active != 0;
   const int64_t cached =
-      busy ? session->kv.tables.num_tokens()
-           : kv_->Find(session->salt(), session->log).num_tokens;
+      busy
+          ? (session->kv.num_coming() > 0 ? 0 : session->kv.tables.num_tokens())
+          : kv_->Find(session->salt(), session->log).num_tokens;
   return SessionInfo{busy, session->log.size(), static_cast<uint64_t>(cached)};
 }
 

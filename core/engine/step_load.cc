@@ -14,11 +14,15 @@ namespace {
 
 // Copied at a time while others wait for the mutex.
 constexpr size_t kLoadPieceBytes = size_t{1} << 20;
-// Steps without time for a block after which one comes all the same, for which
+// Steps without time for a block after which some come all the same, for which
 // time is left where it can be: as the scheduler does it with prefill.
 constexpr int32_t kLoadGap = 8;
-// Where nothing limits a step, others are to get at least half of the time.
+// Of a step that nobody else wants.
 constexpr double kLeastLoadUs = 2000;
+// One block that took long (a disk, pages of fresh memory) says little about
+// the next.
+constexpr double kMostGrowth = 4;
+constexpr double kDecay = 0.95;  // a block, or a step without one
 // Before any was measured: page faults and a copy out of what makes way
 // included.
 constexpr double kPriorBytesPerUs = 1000;
@@ -31,23 +35,37 @@ double ModelRunner::LoadUs() const {
              : static_cast<double>(kv_->block_bytes()) / kPriorBytesPerUs;
 }
 
-// Time for a block that is due is taken from the step, but not more than half.
+// Time for blocks that are due is taken from the step, but not more than half.
 void ModelRunner::LeaveTimeToLoad(PlanInput& input) const {
   if (input.budget_us == 0 || steps_without_load_ < kLoadGap) return;
-  const auto block_us = static_cast<int64_t>(LoadUs());
-  input.budget_us -= std::min(input.budget_us / 2, block_us);
+  const SchedRequest* next = scheduler_->NextToLoad();
+  if (next == nullptr) return;
+  const double wanted = LoadUs() * static_cast<double>(next->num_coming);
+  const double half = static_cast<double>(input.budget_us) / 2;
+  input.budget_us -= static_cast<int64_t>(std::min(half, wanted));
 }
 
+// Others get at least half of the time, whatever is left of a call's budget,
+// which has room for more steps; where decodes have a target, what that leaves.
 double ModelRunner::LoadingEndsUs(const StepLimits& limits,
                                   double elapsed_us) const {
-  if (limits.budget_us > 0) return static_cast<double>(limits.budget_us);
+  const bool due = steps_without_load_ >= kLoadGap;
   const auto target = static_cast<double>(scheduler_->config().tpot_target_us);
-  if (target > 0 && plan_.decode_tokens > 0) return target;
-  return elapsed_us + std::max(elapsed_us, kLeastLoadUs);
+  double end = elapsed_us + (plan_.items.empty() || due
+                                 ? std::max(elapsed_us, kLeastLoadUs)
+                                 : elapsed_us);
+  if (target > 0 && plan_.decode_tokens > 0)
+    end = due ? std::max(target, elapsed_us + target / 2) : target;
+  return limits.budget_us == 0
+             ? end
+             : std::min(end, static_cast<double>(limits.budget_us));
 }
 
 bool ModelRunner::Load(const StepLimits& limits, SteadyTime begin) {
-  if (scheduler_->NextToLoad() == nullptr) return false;
+  if (scheduler_->NextToLoad() == nullptr) {
+    steps_without_load_ = 0;
+    return false;
+  }
   const auto elapsed = [&] {
     return static_cast<double>(MicrosecondsBetween(begin, Now()));
   };
@@ -56,24 +74,28 @@ bool ModelRunner::Load(const StepLimits& limits, SteadyTime begin) {
   bool must = steps_without_load_ >= kLoadGap ||
               (plan_.items.empty() && limits.must_progress);
   bool did = false;
+  bool had_room = true;
   size_t bytes = 0;
   while (must || elapsed() + LoadUs() <= end_us) {
     const SchedRequest* next = scheduler_->NextToLoad();
     if (next == nullptr) break;
-    const double from = elapsed();
     const Came came = LoadBlock(*requests_.at(next->id));
     did |= came != Came::kNoRoom;
+    had_room &= came != Came::kNoRoom;
     if (came != Came::kBlock) continue;
     must = false;
-    // What the slowest takes, until it was long ago.
-    load_us_ = std::max(load_us_ * 0.95, elapsed() - from);
     bytes += kv_->block_bytes();
     if (bytes < kLoadPieceBytes) continue;
     bytes = 0;
     mu_.LetOthersIn();
     if (closed_) break;
   }
-  steps_without_load_ = did ? 0 : steps_without_load_ + 1;
+  if (did) {
+    steps_without_load_ = 0;
+  } else if (had_room) {
+    ++steps_without_load_;
+    load_us_ *= kDecay;
+  }
   return did;
 }
 
@@ -85,6 +107,7 @@ ModelRunner::Came ModelRunner::LoadBlock(Request& request) {
     LookAgain(request);
     return Came::kOther;
   }
+  const SteadyTime begin = Now();
   const absl::Status status =
       Caught([&] { return kv_->LoadBlock(session.log, &session.kv); });
   if (absl::IsNotFound(status)) {
@@ -95,6 +118,10 @@ ModelRunner::Came ModelRunner::LoadBlock(Request& request) {
     scheduler_->WaitToLoad(request.id);
     return Came::kNoRoom;
   }
+  // What the slowest takes, until it was long ago.
+  const auto took = static_cast<double>(MicrosecondsBetween(begin, Now()));
+  load_us_ =
+      std::max(load_us_ * kDecay, std::min(took, LoadUs() * kMostGrowth));
   SetComing(request);
   if (session.kv.num_coming() == 0) PublishKv(session);
   return Came::kBlock;
