@@ -217,6 +217,7 @@ TEST(GgufText, NamesCutAsTheirModels) {
       {"bailingmoe", {"It", "'S", " a", "!?\n\n", "x", "1", "2"}},
       {"bailingmoe2", {"It", "'S", " a", "!?\n\n", "x", "1", "2"}},
       {"laguna", {"It", "'S", " a", "!?", "\n\n", "  ", " x", "1", "2"}},
+      {"laguna", {"a", "\r\n\r\n", " b", "\r", "c", "!", "\n", " ", "\n"}},
       {"afmoe",
        {"(ab", " c", "  ", "1", "234", "567", "x", "12", "345", " ", "123",
         "456", ".", "89", "\u6f22\u5b57", "\ud55c\uad6d", "x", "7"}},
@@ -274,6 +275,30 @@ TEST(GgufText, EncodersAreLikeGpt2) {
   const auto json = GgufTokenizerJson(vocab);
   ASSERT_TRUE(json.ok()) << json.status();
   EXPECT_EQ(PairOf(*json), "<s> A </s> </s> B </s>");
+}
+
+// As Laguna's tokenizer.json has it: a run of line ends begins a piece.
+TEST(GgufText, LagunaCutsAtLineEnds) {
+  const auto split = [](const char* pattern, const char* behavior) {
+    return Json{{"type", "Split"},
+                {"pattern", {{"Regex", pattern}}},
+                {"behavior", behavior},
+                {"invert", false}};
+  };
+  const auto laguna = FindGgufPreTokenizer("laguna");
+  const auto qwen = FindGgufPreTokenizer("qwen2");
+  ASSERT_TRUE(laguna.ok() && qwen.ok()) << laguna.status();
+  Json published = qwen->pre_tokenizer;
+  Json& steps = published["pretokenizers"];
+  steps.insert(steps.begin(),
+               split(R"((?:\r?\n)+(?!\r?\n))", "MergedWithNext"));
+  EXPECT_EQ(laguna->pre_tokenizer, published);
+  const auto name = NameGgufPreTokenizer(published, Json(), false);
+  ASSERT_TRUE(name.ok()) << name.status();
+  EXPECT_EQ(*name, "laguna");
+  steps[0]["behavior"] = "Isolated";
+  EXPECT_TRUE(absl::IsUnimplemented(
+      NameGgufPreTokenizer(published, Json(), false).status()));
 }
 
 // Where Kimi K2's pattern cuts: every pair of neighbours within a piece merges,
