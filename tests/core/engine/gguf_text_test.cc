@@ -301,6 +301,25 @@ TEST(GgufText, LagunaCutsAtLineEnds) {
       NameGgufPreTokenizer(published, Json(), false).status()));
 }
 
+// A second separator is RoBERTa's alone, whatever the file says.
+TEST(GgufText, PairsOfWordPiece) {
+  GgufVocab vocab;
+  vocab.model = "bert";
+  vocab.tokens = {"[UNK]", "[CLS]", "[SEP]", "\u2581a"};
+  vocab.types = {GgufTokenType::kControl, GgufTokenType::kControl,
+                 GgufTokenType::kControl, GgufTokenType::kNormal};
+  vocab.unk_id = 0;
+  vocab.cls_id = 1;
+  vocab.sep_id = 2;
+  for (const std::optional<bool> adds :
+       {std::optional<bool>(), std::optional(false), std::optional(true)}) {
+    vocab.add_sep = adds;
+    const auto json = GgufTokenizerJson(vocab);
+    ASSERT_TRUE(json.ok()) << json.status();
+    EXPECT_EQ(PairOf(*json), "[CLS] A [SEP] B [SEP]");
+  }
+}
+
 // Where Kimi K2's pattern cuts: every pair of neighbours within a piece merges,
 // none across.
 TEST(GgufText, KimiCutsAtChineseCharacters) {
