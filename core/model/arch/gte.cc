@@ -117,7 +117,7 @@ absl::Status CheckGte(const Json& json) {
       "config.json: layer_norm_type is \"%s\", supported: layer_norm", norm));
 }
 
-// `prefix`: "new." or transformers' "gte.".
+// `prefix`: GtePrefix().
 absl::StatusOr<DecoderSpec> GteSpec(const Json& json,
                                     const std::string& prefix) {
   constexpr char kLayers[] = "encoder.layer.";
@@ -144,11 +144,22 @@ absl::StatusOr<DecoderSpec> GteSpec(const Json& json,
   return spec;
 }
 
+// Of the model type, or what transformers keeps of the published names where it
+// has made "gte" of the type "new" (its conversion_mapping.py).
+std::string GtePrefix(const ModelBuild& build) {
+  constexpr char kPublished[] = "new.";
+  if (build.weights.Has(std::string(kPublished) +
+                        "embeddings.word_embeddings.weight")) {
+    return kPublished;
+  }
+  return FormattedString("%s.", build.model_type);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> MakeGte(const Json& json,
                                                ModelBuild& build) {
-  const std::string prefix = FormattedString("%s.", build.model_type);
+  const std::string prefix = GtePrefix(build);
   INLAY_ASSIGN_OR_RETURN(DecoderSpec spec, GteSpec(json, prefix));
   if (HasLabels(build)) {
     HeadLayerSpec dense;
