@@ -392,13 +392,13 @@ absl::Status SetGgufBert(GgufKeyWriter& keys, std::string_view architecture,
                          keys.CopySize(names.heads, "attention.head_count"));
   tensors->heads = {heads, heads};
   const bool is_modern = keys.arch() == "modern-bert";
-  INLAY_RETURN_IF_ERROR(
-      keys.CopyNumber(names.epsilon, kEpsilon, is_modern ? 1e-5 : 1e-12));
+  const bool is_jina = keys.arch() == "jina-bert-v3";
+  INLAY_RETURN_IF_ERROR(keys.CopyNumber(names.epsilon, kEpsilon,
+                                        is_modern || is_jina ? 1e-5 : 1e-12));
   INLAY_RETURN_IF_ERROR(keys.SetBool(kCausal, false));
   INLAY_RETURN_IF_ERROR(SetLabels(keys, architecture));
   if (is_modern) return SetModernBert(keys);
   const bool is_distilled = keys.model_type() == "distilbert";
-  const bool is_jina = keys.arch() == "jina-bert-v3";
   INLAY_ASSIGN_OR_RETURN(
       const int64_t types,
       JsonInt(keys.config(), "type_vocab_size", is_distilled || is_jina ? 1 : 2,

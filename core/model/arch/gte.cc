@@ -20,9 +20,9 @@ namespace inlay {
 namespace {
 
 // Published files' way to say that positions are rotated is no position of
-// BERT's.
-absl::StatusOr<BertConfig> ReadRotaryBert(const Json& json, int64_t vocab_size,
-                                          int64_t positions) {
+// BERT's. `defaults`: what the family has where config.json is silent.
+absl::StatusOr<BertConfig> ReadRotaryBert(const Json& json,
+                                          const Json& defaults) {
   Json usual = json;
   INLAY_ASSIGN_OR_RETURN(const std::string kind,
                          JsonString(json, "position_embedding_type", "rope"));
@@ -32,10 +32,7 @@ absl::StatusOr<BertConfig> ReadRotaryBert(const Json& json, int64_t vocab_size,
         kind));
   }
   usual.erase("position_embedding_type");
-  for (const auto& [key, value] :
-       {std::pair{"vocab_size", vocab_size},
-        std::pair{"max_position_embeddings", positions},
-        std::pair{"type_vocab_size", int64_t{1}}}) {
+  for (const auto& [key, value] : defaults.items()) {
     if (JsonFind(usual, key) == nullptr) usual[key] = value;
   }
   return ReadBertConfig(usual);
@@ -122,8 +119,11 @@ absl::StatusOr<DecoderSpec> GteSpec(const Json& json,
                                     const std::string& prefix) {
   constexpr char kLayers[] = "encoder.layer.";
   INLAY_RETURN_IF_ERROR(CheckGte(json));
-  INLAY_ASSIGN_OR_RETURN(const BertConfig config,
-                         ReadRotaryBert(json, 250048, 8192));
+  INLAY_ASSIGN_OR_RETURN(
+      const BertConfig config,
+      ReadRotaryBert(json, {{"vocab_size", 250048},
+                            {"max_position_embeddings", 8192},
+                            {"type_vocab_size", 1}}));
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
                          ReadEncoderRope(json, config, 160000.0));
   DecoderSpec spec = RotaryBertSpec(config, rope, prefix, kLayers,
@@ -175,8 +175,17 @@ absl::StatusOr<std::unique_ptr<Model>> MakeGte(const Json& json,
 
 absl::StatusOr<std::unique_ptr<Model>> MakeJinaEmbeddings(const Json& json,
                                                           ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const BertConfig config,
-                         ReadRotaryBert(json, 250002, 8194));
+  // JinaEmbeddingsV3Config's.
+  INLAY_ASSIGN_OR_RETURN(
+      const BertConfig config,
+      ReadRotaryBert(json, {{"vocab_size", 250002},
+                            {"hidden_size", 1024},
+                            {"num_hidden_layers", 24},
+                            {"num_attention_heads", 16},
+                            {"intermediate_size", 4096},
+                            {"max_position_embeddings", 8194},
+                            {"type_vocab_size", 1},
+                            {"layer_norm_eps", 1e-5}}));
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
                          ReadEncoderRope(json, config, 20000.0));
   DecoderSpec spec = RotaryBertSpec(config, rope, "roberta.", "encoder.layers.",

@@ -192,6 +192,26 @@ TEST_F(EncoderConfigTest, NamesOfGte) {
   EXPECT_TRUE(own.ok()) << own.status();
 }
 
+// JinaEmbeddingsV3Config's where config.json is silent, not BERT's.
+TEST_F(EncoderConfigTest, DefaultsOfJina) {
+  const auto spec =
+      Describe("jina_embeddings_v3", {{"hidden_size", nullptr},
+                                      {"num_hidden_layers", nullptr},
+                                      {"num_attention_heads", nullptr},
+                                      {"intermediate_size", nullptr},
+                                      {"layer_norm_eps", nullptr},
+                                      {"vocab_size", nullptr},
+                                      {"rope_parameters", nullptr}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->hidden_size, 1024);
+  EXPECT_EQ(spec->vocab_size, 250002);
+  ASSERT_EQ(spec->layers.size(), 24u);
+  EXPECT_EQ(Attention(*spec, 0).num_heads, 16);
+  EXPECT_EQ(std::get<MlpSpec>(spec->layers[0].blocks[1].part).input[0].n, 4096);
+  EXPECT_EQ(spec->embedding_norm.epsilon, 1e-5f);
+  EXPECT_EQ(spec->ropes[0].theta, 20000.0);
+}
+
 TEST_F(EncoderConfigTest, EuroBertsLabels) {
   const Json labels = {{"architectures", {"EuroBertForSequenceClassification"}},
                        {"id2label", {{"0", "no"}, {"1", "yes"}}}};
