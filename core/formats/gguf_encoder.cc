@@ -69,6 +69,12 @@ absl::Status ReadClassifier(const GgufFiles& files, const GgufArchKeys& keys,
   // The first layer alone is of a head that names tokens, whose last one the
   // converter drops.
   if (output == nullptr) return absl::OkStatus();
+  if (keys.arch() != "bert" && keys.arch() != "modern-bert") {
+    return absl::UnimplementedError(FormattedString(
+        "a file of \"%s\" with \"cls.output.weight\", allowed: a classifier in "
+        "files of \"bert\" and \"modern-bert\"",
+        keys.arch()));
+  }
   if (!has_first) {
     return absl::UnimplementedError(
         "the classifier lacks \"cls.weight\": the converter has dropped it; "
@@ -132,9 +138,19 @@ absl::Status ReadModernBert(const GgufFiles& files, const GgufArchKeys& keys,
   return absl::OkStatus();
 }
 
+absl::Status CheckBertSizes(const GgufSizes& sizes) {
+  if (sizes.kv_heads == sizes.heads &&
+      sizes.heads * sizes.head_dim == sizes.hidden) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(FormattedString(
+      "%d heads of %d with %d of keys, allowed: as many of both, which make "
+      "up the width, %d",
+      sizes.heads, sizes.head_dim, sizes.kv_heads, sizes.hidden));
+}
+
 // Positions as many as rows, which begin with that of position 0.
-absl::Status ReadBert(const GgufFiles& files, const GgufSizes& sizes,
-                      Json* config) {
+absl::Status ReadBert(const GgufFiles& files, Json* config) {
   const WeightInfo* positions = FindInfo(files, "position_embd.weight");
   if (positions == nullptr || positions->shape.size() != 2) {
     return absl::InvalidArgumentError(
@@ -146,13 +162,6 @@ absl::Status ReadBert(const GgufFiles& files, const GgufSizes& sizes,
     return absl::UnimplementedError(
         "a file of \"bert\" with blk.0.attn_qkv or blk.0.ffn_gate, allowed: q, "
         "k and v apart, MLPs without a gate");
-  }
-  if (sizes.kv_heads != sizes.heads ||
-      sizes.heads * sizes.head_dim != sizes.hidden) {
-    return absl::UnimplementedError(FormattedString(
-        "%d heads of %d with %d of keys, allowed: as many of both, which make "
-        "up the width, %d",
-        sizes.heads, sizes.head_dim, sizes.kv_heads, sizes.hidden));
   }
   return absl::OkStatus();
 }
@@ -197,8 +206,8 @@ absl::Status ReadGgufBert(const GgufFiles& files, const GgufArchKeys& keys,
   const bool is_matrix = types != nullptr && types->shape.size() == 2;
   (*config)["type_vocab_size"] = is_matrix ? types->shape[0] : 0;
   INLAY_RETURN_IF_ERROR(keys.CopyNumber(kEpsilon, "layer_norm_eps", config));
-  return keys.arch() == "bert" ? ReadBert(files, sizes, config)
-                               : absl::OkStatus();
+  INLAY_RETURN_IF_ERROR(CheckBertSizes(sizes));
+  return keys.arch() == "bert" ? ReadBert(files, config) : absl::OkStatus();
 }
 
 absl::StatusOr<EmbeddingDefaults> ReadGgufEmbedding(const GgufFiles& files,
@@ -392,13 +401,13 @@ absl::Status SetGgufBert(GgufKeyWriter& keys, std::string_view architecture,
                          keys.CopySize(names.heads, "attention.head_count"));
   tensors->heads = {heads, heads};
   const bool is_modern = keys.arch() == "modern-bert";
-  INLAY_RETURN_IF_ERROR(
-      keys.CopyNumber(names.epsilon, kEpsilon, is_modern ? 1e-5 : 1e-12));
+  const bool is_jina = keys.arch() == "jina-bert-v3";
+  INLAY_RETURN_IF_ERROR(keys.CopyNumber(names.epsilon, kEpsilon,
+                                        is_modern || is_jina ? 1e-5 : 1e-12));
   INLAY_RETURN_IF_ERROR(keys.SetBool(kCausal, false));
   INLAY_RETURN_IF_ERROR(SetLabels(keys, architecture));
   if (is_modern) return SetModernBert(keys);
   const bool is_distilled = keys.model_type() == "distilbert";
-  const bool is_jina = keys.arch() == "jina-bert-v3";
   INLAY_ASSIGN_OR_RETURN(
       const int64_t types,
       JsonInt(keys.config(), "type_vocab_size", is_distilled || is_jina ? 1 : 2,

@@ -50,7 +50,10 @@ constexpr const char* kKimi[] = {
 // Ling's and Ring's.
 constexpr const char* kBailing[] = {
     R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)"};
-constexpr const char* kLaguna[] = {R"([^\n]+|[\n]+)", kQwen2[0]};
+// A run of line ends begins a piece, as Laguna's tokenizer.json has it, of
+// which llama.cpp's pattern takes line feeds apart.
+constexpr std::string_view kLineEnds = R"((?:\r?\n)+(?!\r?\n))";
+constexpr const char* kLaguna[] = {kLineEnds.data(), kQwen2[0]};
 // Trinity's: numbers in threes from their ends on, in steps that look at each
 // digit a few times however long the number is; runs of one script, which
 // llama.cpp's pattern takes together.
@@ -64,7 +67,7 @@ constexpr const char* kDefault[] = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Split[0],
 
 struct Row {
   std::string_view name;
-  absl::Span<const char* const> patterns;  // one after another, each isolates
+  absl::Span<const char* const> patterns;  // one after another, by BehaviorOf()
   bool ignore_merges = false;
   bool adds_bos = false;
   bool composes = false;  // Unicode's form C first
@@ -74,6 +77,10 @@ constexpr Row kRows[] = {
     {"default", kDefault},
     {"gpt-2", kGpt2Split},
     {"gpt2", kGpt2Split},
+    {"roberta-bpe", kGpt2Split},
+    {"jina-v1-en", kGpt2Split},
+    {"jina-v2-code", kGpt2Split},
+    {"modern-bert", kGpt2Split, false, false, true},
     {"phi-2", kGpt2Split},
     {"mpt", kGpt2Split},
     {"olmo", kGpt2Split},
@@ -126,6 +133,10 @@ constexpr Row kRows[] = {
     {"afmoe", kAfmoe},
 };
 
+const char* BehaviorOf(std::string_view pattern) {
+  return pattern == kLineEnds ? "MergedWithNext" : "Isolated";
+}
+
 Json ByteLevel(bool use_regex) {
   return Json{{"type", "ByteLevel"},
               {"add_prefix_space", false},
@@ -140,7 +151,7 @@ Json PreTokenizerOf(const Row& row) {
   for (const char* pattern : row.patterns) {
     steps.push_back(Json{{"type", "Split"},
                          {"pattern", Json{{"Regex", pattern}}},
-                         {"behavior", "Isolated"},
+                         {"behavior", BehaviorOf(pattern)},
                          {"invert", false}});
   }
   steps.push_back(ByteLevel(false));
@@ -173,12 +184,12 @@ bool AddPatterns(const Json& step, std::vector<std::string>* patterns) {
   }
   const Json* pattern = JsonFind(step, "pattern");
   const Json* behavior = JsonFind(step, "behavior");
-  if (*type != "Split" || pattern == nullptr || behavior == nullptr ||
-      *behavior != "Isolated") {
+  if (*type != "Split" || pattern == nullptr || behavior == nullptr)
     return false;
-  }
   const Json* regex = JsonFind(*pattern, "Regex");
   if (regex == nullptr || !regex->is_string()) return false;
+  if (*behavior != BehaviorOf(regex->get_ref<const std::string&>()))
+    return false;
   // Some files escape what needs none.
   patterns->push_back(
       absl::StrReplaceAll(regex->get<std::string>(), {{"\\\"", "\""}}));

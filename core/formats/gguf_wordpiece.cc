@@ -141,6 +141,7 @@ absl::StatusOr<Json> GgufWordPieceJson(const GgufVocab& vocab) {
   if (!around.bos_id.has_value()) around.bos_id = vocab.cls_id;
   if (vocab.sep_id.has_value()) around.eos_id = vocab.sep_id;
   around.add_eos = vocab.add_eos.value_or(around.eos_id.has_value());
+  around.add_sep = false;  // the EOS is it
   INLAY_ASSIGN_OR_RETURN(Json post, GgufPostProcessorJson(around, true));
   INLAY_ASSIGN_OR_RETURN(Json vocabulary, GgufVocabularyJson(texts));
   const bool lowercase = vocab.lowercase.value_or(true);

@@ -1,5 +1,6 @@
 // From Oniguruma's dialect to PCRE2's, where the two read the same text
 // differently (Oniguruma doc/RE; pcre2pattern(3)).
+#include <algorithm>
 #include <vector>
 
 #include "core/text/regex.h"
@@ -29,8 +30,8 @@ std::string_view ClassBody(char letter) {
   }
 }
 
-// The bytes of the repetition by numbers at `at` ("{2}", "{2,}", "{1,2}"); 0
-// where none stands there.
+// The bytes of the repetition by numbers at `at` ("{2}", "{2,}", "{,2}",
+// "{1,2}"); 0 where none stands there.
 size_t RepetitionAt(std::string_view pattern, size_t at) {
   size_t end = at + 1;
   size_t digits = 0;
@@ -69,8 +70,49 @@ absl::Status Unsupported(std::string_view what, size_t at) {
       "regex: %s at byte %d is not supported; spell the class out", what, at));
 }
 
-// Copies the escape at `*i`, the braces that belong to it too; `*i` goes to its
-// last byte.
+// How many of the first `most` bytes of `text` are digits to that base.
+size_t CountDigits(std::string_view text, size_t most, int base) {
+  size_t count = 0;
+  while (count < std::min(most, text.size())) {
+    const char c = text[count];
+    const char letter = static_cast<char>(c | 0x20);
+    const int digit = c >= '0' && c <= '9'             ? c - '0'
+                      : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10
+                                                       : base;
+    if (digit >= base) break;
+    ++count;
+  }
+  return count;
+}
+
+// The bytes at the head of `rest` that belong to the escape `\letter` before
+// them.
+size_t EscapeTail(char letter, std::string_view rest, bool in_class) {
+  const auto enclosed = [&](char end) {
+    const size_t at = rest.find(end, 1);
+    return at == std::string_view::npos ? 0 : at + 1;
+  };
+  const char next = rest.empty() ? '\0' : rest[0];
+  switch (letter) {
+    case 'p':
+    case 'P':
+      return next == '{' ? enclosed('}') : 0;
+    case 'x':
+      return next == '{' ? enclosed('}') : CountDigits(rest, 2, 16);
+    case 'c':
+      return rest.empty() ? 0 : 1;
+    case 'k':
+    case 'g':
+      if (in_class || (next != '<' && next != '\'')) return 0;
+      return enclosed(next == '<' ? '>' : next);
+    default:
+      // By number a group, or a byte in octal.
+      return letter >= '0' && letter <= '7' ? CountDigits(rest, 2, 8) : 0;
+  }
+}
+
+// Copies the escape at `*i`, all that belongs to it; `*i` goes to its last
+// byte.
 absl::Status CopyEscape(std::string_view pattern, bool in_class, size_t* i,
                         std::string* out) {
   const char letter = pattern[++*i];
@@ -86,14 +128,9 @@ absl::Status CopyEscape(std::string_view pattern, bool in_class, size_t* i,
     return absl::OkStatus();
   }
   out->append({'\\', letter});
-  const bool has_braces =
-      std::string_view("pPx").find(letter) != std::string_view::npos &&
-      pattern.substr(*i + 1, 1) == "{";
-  const size_t end =
-      has_braces ? pattern.find('}', *i) : std::string_view::npos;
-  if (end == std::string_view::npos) return absl::OkStatus();
-  out->append(pattern.substr(*i + 1, end - *i));
-  *i = end;
+  const size_t tail = EscapeTail(letter, pattern.substr(*i + 1), in_class);
+  out->append(pattern.substr(*i + 1, tail));
+  *i += tail;
   return absl::OkStatus();
 }
 
@@ -107,7 +144,9 @@ void CopyOutside(std::string_view pattern, size_t* i, LastAtom* atom,
   if (count > 0) {
     const std::string_view repetition = pattern.substr(*i, count);
     const std::string_view next = pattern.substr(*i + count, 1);
-    out->append(repetition);
+    // {,2}: from 0 on, which PCRE2 before 10.43 takes as it stands.
+    out->append(repetition[1] == ',' ? "{0" : "{");
+    out->append(repetition.substr(1));
     *i += count - 1;
     if (next == "+" ||
         (next == "?" && repetition.find(',') == std::string_view::npos)) {

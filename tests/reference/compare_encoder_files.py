@@ -181,12 +181,13 @@ def make(folder, kind, keys, tokenizer, pooling, dense, others):
 
 
 def convert(llama, folder, out):
-    """By llama.cpp's converter, which knows published tokenizers by what they make of a text: these are called GPT-2's and BERT's."""
+    """By llama.cpp's converter, which knows published tokenizers by what they make of a text: these are called by their models' names."""
     code = ("import sys; sys.path[:0] = [sys.argv[1], sys.argv[1] + '/gguf-py']; sys.argv[:2] = ['convert']\n"
             "from conversion.base import TextModel\n"
             "import json, pathlib\n"
             "def name(self, tokenizer):\n"
-            "    return 'jina-v2-en' if 'WordPiece' in (self.dir_model / 'tokenizer.json').read_text() else 'gpt-2'\n"
+            "    if 'WordPiece' in (self.dir_model / 'tokenizer.json').read_text(): return 'jina-v2-en'\n"
+            "    return {'roberta': 'roberta-bpe', 'modernbert': 'modern-bert'}.get(json.loads((self.dir_model / 'config.json').read_text())['model_type'], 'gpt-2')\n"
             "TextModel.get_vocab_base_pre = name\n"
             # Published nomic-bert, which transformers 5.24 reads as another size, came with code of its own.
             "import transformers\n"

@@ -20,9 +20,9 @@ namespace inlay {
 namespace {
 
 // Published files' way to say that positions are rotated is no position of
-// BERT's.
-absl::StatusOr<BertConfig> ReadRotaryBert(const Json& json, int64_t vocab_size,
-                                          int64_t positions) {
+// BERT's. `defaults`: what the family has where config.json is silent.
+absl::StatusOr<BertConfig> ReadRotaryBert(const Json& json,
+                                          const Json& defaults) {
   Json usual = json;
   INLAY_ASSIGN_OR_RETURN(const std::string kind,
                          JsonString(json, "position_embedding_type", "rope"));
@@ -32,10 +32,7 @@ absl::StatusOr<BertConfig> ReadRotaryBert(const Json& json, int64_t vocab_size,
         kind));
   }
   usual.erase("position_embedding_type");
-  for (const auto& [key, value] :
-       {std::pair{"vocab_size", vocab_size},
-        std::pair{"max_position_embeddings", positions},
-        std::pair{"type_vocab_size", int64_t{1}}}) {
+  for (const auto& [key, value] : defaults.items()) {
     if (JsonFind(usual, key) == nullptr) usual[key] = value;
   }
   return ReadBertConfig(usual);
@@ -117,13 +114,16 @@ absl::Status CheckGte(const Json& json) {
       "config.json: layer_norm_type is \"%s\", supported: layer_norm", norm));
 }
 
-// `prefix`: "new." or transformers' "gte.".
+// `prefix`: GtePrefix().
 absl::StatusOr<DecoderSpec> GteSpec(const Json& json,
                                     const std::string& prefix) {
   constexpr char kLayers[] = "encoder.layer.";
   INLAY_RETURN_IF_ERROR(CheckGte(json));
-  INLAY_ASSIGN_OR_RETURN(const BertConfig config,
-                         ReadRotaryBert(json, 250048, 8192));
+  INLAY_ASSIGN_OR_RETURN(
+      const BertConfig config,
+      ReadRotaryBert(json, {{"vocab_size", 250048},
+                            {"max_position_embeddings", 8192},
+                            {"type_vocab_size", 1}}));
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
                          ReadEncoderRope(json, config, 160000.0));
   DecoderSpec spec = RotaryBertSpec(config, rope, prefix, kLayers,
@@ -144,11 +144,22 @@ absl::StatusOr<DecoderSpec> GteSpec(const Json& json,
   return spec;
 }
 
+// Of the model type, or what transformers keeps of the published names where it
+// has made "gte" of the type "new" (its conversion_mapping.py).
+std::string GtePrefix(const ModelBuild& build) {
+  constexpr char kPublished[] = "new.";
+  if (build.weights.Has(std::string(kPublished) +
+                        "embeddings.word_embeddings.weight")) {
+    return kPublished;
+  }
+  return FormattedString("%s.", build.model_type);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> MakeGte(const Json& json,
                                                ModelBuild& build) {
-  const std::string prefix = FormattedString("%s.", build.model_type);
+  const std::string prefix = GtePrefix(build);
   INLAY_ASSIGN_OR_RETURN(DecoderSpec spec, GteSpec(json, prefix));
   if (HasLabels(build)) {
     HeadLayerSpec dense;
@@ -164,8 +175,17 @@ absl::StatusOr<std::unique_ptr<Model>> MakeGte(const Json& json,
 
 absl::StatusOr<std::unique_ptr<Model>> MakeJinaEmbeddings(const Json& json,
                                                           ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const BertConfig config,
-                         ReadRotaryBert(json, 250002, 8194));
+  // JinaEmbeddingsV3Config's.
+  INLAY_ASSIGN_OR_RETURN(
+      const BertConfig config,
+      ReadRotaryBert(json, {{"vocab_size", 250002},
+                            {"hidden_size", 1024},
+                            {"num_hidden_layers", 24},
+                            {"num_attention_heads", 16},
+                            {"intermediate_size", 4096},
+                            {"max_position_embeddings", 8194},
+                            {"type_vocab_size", 1},
+                            {"layer_norm_eps", 1e-5}}));
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
                          ReadEncoderRope(json, config, 20000.0));
   DecoderSpec spec = RotaryBertSpec(config, rope, "roberta.", "encoder.layers.",

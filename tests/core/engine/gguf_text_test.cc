@@ -87,6 +87,18 @@ GgufVocab VocabOf(const TokenLists& lists, const std::string& pre) {
   return vocab;
 }
 
+// The template of pairs, its items with spaces between them.
+std::string PairOf(const Json& tokenizer) {
+  std::string text;
+  for (const Json& item : tokenizer["post_processor"]["pair"]) {
+    for (const Json& inner : item) {
+      if (!text.empty()) text += ' ';
+      text += inner["id"].get<std::string>();
+    }
+  }
+  return text;
+}
+
 // `unlike`: texts with it differ, "" for none.
 void CheckCases(const GgufVocab& vocab, const std::string& name,
                 bool parse_special, const std::string& unlike) {
@@ -194,6 +206,10 @@ TEST(GgufText, NamesCutAsTheirModels) {
     const char* name;
     std::vector<std::string> pieces;
   } rows[] = {
+      {"roberta-bpe", {"It", "'", "S", " a", " 12", "!?", " ", " x"}},
+      {"jina-v1-en", {"It", "'", "S", " a", " 12", "!?", " ", " x"}},
+      {"jina-v2-code", {"It", "'", "S", " a", " 12", "!?", " ", " x"}},
+      {"modern-bert", {"It", "'", "S", " a", " 12", "!?", " ", " x"}},
       {"hunyuan", {"It", "'S", " a", "!?\n\n", "1", "2", " ", "3"}},
       {"solar-open", {"It", "'S", " a", "!?\n\n", "1", "2", " ", "3"}},
       {"hunyuan-dense", {"(ab", " c", "123", "4", "\u6f22", "d", "?!\n", "e"}},
@@ -201,6 +217,7 @@ TEST(GgufText, NamesCutAsTheirModels) {
       {"bailingmoe", {"It", "'S", " a", "!?\n\n", "x", "1", "2"}},
       {"bailingmoe2", {"It", "'S", " a", "!?\n\n", "x", "1", "2"}},
       {"laguna", {"It", "'S", " a", "!?", "\n\n", "  ", " x", "1", "2"}},
+      {"laguna", {"a", "\r\n\r\n", " b", "\r", "c", "!", "\n", " ", "\n"}},
       {"afmoe",
        {"(ab", " c", "  ", "1", "234", "567", "x", "12", "345", " ", "123",
         "456", ".", "89", "\u6f22\u5b57", "\ud55c\uad6d", "x", "7"}},
@@ -227,6 +244,79 @@ TEST(GgufText, NamesCutAsTheirModels) {
     ASSERT_TRUE(again.ok()) << again.status();
     EXPECT_EQ(again->pre_tokenizer, found->pre_tokenizer);
     EXPECT_EQ(again->normalizer, found->normalizer);
+  }
+}
+
+// Encoders' tokenizers: RoBERTa's are GPT-2's, with two separators between
+// texts; ModernBERT's puts letters together first.
+TEST(GgufText, EncodersAreLikeGpt2) {
+  for (const char* name : {"roberta-bpe", "jina-v1-en", "jina-v2-code"}) {
+    const auto found = FindGgufPreTokenizer(name);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_TRUE(found->normalizer.is_null()) << name;
+  }
+  const auto modern = FindGgufPreTokenizer("modern-bert");
+  ASSERT_TRUE(modern.ok()) << modern.status();
+  EXPECT_EQ(modern->normalizer, Json({{"type", "NFC"}}));
+  // A folder's of the same kind has that name.
+  const auto name =
+      NameGgufPreTokenizer(modern->pre_tokenizer, modern->normalizer, false);
+  ASSERT_TRUE(name.ok()) << name.status();
+  EXPECT_EQ(*name, "modern-bert");
+  const TokenLists lists =
+      ListsOf(ReadJson(Folder("bbpe_roberta") + "/tokenizer.json"));
+  GgufVocab vocab = VocabOf(lists, "roberta-bpe");
+  for (size_t id = 0; id < lists.tokens.size(); ++id) {
+    if (lists.tokens[id] == "<s>") vocab.bos_id = static_cast<int32_t>(id);
+    if (lists.tokens[id] == "</s>") vocab.eos_id = static_cast<int32_t>(id);
+  }
+  vocab.add_bos = true;
+  vocab.add_eos = true;
+  const auto json = GgufTokenizerJson(vocab);
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_EQ(PairOf(*json), "<s> A </s> </s> B </s>");
+}
+
+// As Laguna's tokenizer.json has it: a run of line ends begins a piece.
+TEST(GgufText, LagunaCutsAtLineEnds) {
+  const auto split = [](const char* pattern, const char* behavior) {
+    return Json{{"type", "Split"},
+                {"pattern", {{"Regex", pattern}}},
+                {"behavior", behavior},
+                {"invert", false}};
+  };
+  const auto laguna = FindGgufPreTokenizer("laguna");
+  const auto qwen = FindGgufPreTokenizer("qwen2");
+  ASSERT_TRUE(laguna.ok() && qwen.ok()) << laguna.status();
+  Json published = qwen->pre_tokenizer;
+  Json& steps = published["pretokenizers"];
+  steps.insert(steps.begin(),
+               split(R"((?:\r?\n)+(?!\r?\n))", "MergedWithNext"));
+  EXPECT_EQ(laguna->pre_tokenizer, published);
+  const auto name = NameGgufPreTokenizer(published, Json(), false);
+  ASSERT_TRUE(name.ok()) << name.status();
+  EXPECT_EQ(*name, "laguna");
+  steps[0]["behavior"] = "Isolated";
+  EXPECT_TRUE(absl::IsUnimplemented(
+      NameGgufPreTokenizer(published, Json(), false).status()));
+}
+
+// A second separator is RoBERTa's alone, whatever the file says.
+TEST(GgufText, PairsOfWordPiece) {
+  GgufVocab vocab;
+  vocab.model = "bert";
+  vocab.tokens = {"[UNK]", "[CLS]", "[SEP]", "\u2581a"};
+  vocab.types = {GgufTokenType::kControl, GgufTokenType::kControl,
+                 GgufTokenType::kControl, GgufTokenType::kNormal};
+  vocab.unk_id = 0;
+  vocab.cls_id = 1;
+  vocab.sep_id = 2;
+  for (const std::optional<bool> adds :
+       {std::optional<bool>(), std::optional(false), std::optional(true)}) {
+    vocab.add_sep = adds;
+    const auto json = GgufTokenizerJson(vocab);
+    ASSERT_TRUE(json.ok()) << json.status();
+    EXPECT_EQ(PairOf(*json), "[CLS] A [SEP] B [SEP]");
   }
 }
 

@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/formats/model_files.h"
 #include "core/formats/rope_config.h"
 #include "core/model/load_model.h"
 #include "memory/device/device.h"
+#include "tests/support/memory_weights.h"
 #include "tests/support/paths/paths.h"
 
 namespace inlay {
@@ -158,6 +161,55 @@ TEST_F(EncoderConfigTest, NtkOfGte) {
   EXPECT_EQ(spec->ropes[0].theta, 160000.0);
   EXPECT_EQ(spec->ropes[0].scaling, RopeScaling::kLinear);
   EXPECT_DOUBLE_EQ(spec->ropes[0].factor, std::pow(8.0, 0.125));
+}
+
+// transformers 5.24 keeps the published names of tensors under its own name of
+// the family; files that have that name's are read, too.
+TEST_F(EncoderConfigTest, NamesOfGte) {
+  auto files = OpenModelFiles(TestData() + "/models/gte_labels", {});
+  ASSERT_TRUE(files.ok()) << files.status();
+  files->config["model_type"] = "gte";
+  files->config["architectures"] = {"GteForSequenceClassification"};
+  const auto device = *CreateCpuDevice(1, 0);
+  const auto model = LoadModel(*files, *device, {});
+  EXPECT_TRUE(model.ok()) << model.status();
+  const auto spec = DescribeDecoder(*files, *device);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->embedding, "new.embeddings.word_embeddings.weight");
+  ASSERT_TRUE(spec->classifier.has_value());
+
+  auto renamed = std::make_shared<MemoryWeights>(true);
+  for (const WeightInfo& info : files->weights->weights()) {
+    const std::string& name = info.name;
+    const bool is_of_network = name.starts_with("new.");
+    std::vector<std::byte> bytes(info.bytes);
+    ASSERT_TRUE(files->weights->Read(info, 0, absl::MakeSpan(bytes)).ok());
+    renamed->Add(is_of_network ? "gte" + name.substr(3) : name, info.dtype,
+                 info.shape, bytes.data());
+  }
+  files->weights = renamed;
+  const auto own = LoadModel(*files, *device, {});
+  EXPECT_TRUE(own.ok()) << own.status();
+}
+
+// JinaEmbeddingsV3Config's where config.json is silent, not BERT's.
+TEST_F(EncoderConfigTest, DefaultsOfJina) {
+  const auto spec =
+      Describe("jina_embeddings_v3", {{"hidden_size", nullptr},
+                                      {"num_hidden_layers", nullptr},
+                                      {"num_attention_heads", nullptr},
+                                      {"intermediate_size", nullptr},
+                                      {"layer_norm_eps", nullptr},
+                                      {"vocab_size", nullptr},
+                                      {"rope_parameters", nullptr}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->hidden_size, 1024);
+  EXPECT_EQ(spec->vocab_size, 250002);
+  ASSERT_EQ(spec->layers.size(), 24u);
+  EXPECT_EQ(Attention(*spec, 0).num_heads, 16);
+  EXPECT_EQ(std::get<MlpSpec>(spec->layers[0].blocks[1].part).input[0].n, 4096);
+  EXPECT_EQ(spec->embedding_norm.epsilon, 1e-5f);
+  EXPECT_EQ(spec->ropes[0].theta, 20000.0);
 }
 
 TEST_F(EncoderConfigTest, EuroBertsLabels) {

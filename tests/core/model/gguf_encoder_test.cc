@@ -1,8 +1,10 @@
 // Encoders' GGUF files that the converter here does not write: llama.cpp's of
-// ModernBERT for masked tokens, and with a list of its layers.
+// ModernBERT for masked tokens, and with a list of its layers; and files of
+// families with what no checkpoint of theirs has.
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -83,6 +85,81 @@ TEST_F(ModernBertGguf, LayersAndHalfAHead) {
     EXPECT_EQ(attention.window, sliding[i] ? 9 : 0) << i;
     EXPECT_EQ(spec->ropes[static_cast<size_t>(attention.rope)].theta,
               sliding[i] ? 10000.0 : 160000.0);
+  }
+}
+
+// "jina-bert-v3"; said first, `keys` count.
+class JinaBertGguf : public ::testing::Test {
+ protected:
+  using SetKeys = std::function<void(Keys*)>;
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  absl::StatusOr<ModelFiles> Written(
+      const SetKeys& set_keys, const std::vector<std::string>& more = {}) {
+    const ModelFiles published = Open("jina_embeddings_v3", "config.json");
+    const Json& config = published.config;
+    const auto weights = Changed(
+        *published.weights,
+        [](std::string* name, auto*, auto*) { *name = "roberta." + *name; });
+    INLAY_ASSIGN_OR_RETURN(const GgufArch* arch, FindGgufArch("jina-bert-v3"));
+    INLAY_ASSIGN_OR_RETURN(GgufWriter writer, GgufWriter::Create(path_));
+    INLAY_RETURN_IF_ERROR(
+        writer.SetString("general.architecture", "jina-bert-v3"));
+    Keys keys("jina-bert-v3", &writer);
+    set_keys(&keys);
+    keys.U32("block_count", config["num_hidden_layers"]);
+    keys.U32("embedding_length", config["hidden_size"]);
+    keys.U32("context_length", config["max_position_embeddings"]);
+    keys.U32("feed_forward_length", config["intermediate_size"]);
+    keys.U32("attention.head_count", config["num_attention_heads"]);
+    keys.F32("attention.layer_norm_epsilon", config["layer_norm_eps"]);
+    keys.Flag("attention.causal", false);
+    INLAY_ASSIGN_OR_RETURN(
+        auto tensors,
+        GgufTensorsFrom(*weights, *arch, config["num_hidden_layers"].get<int>(),
+                        config["num_attention_heads"], 0));
+    for (const std::string& name : more) {
+      tensors.push_back(
+          {name, DType::kF32, {1, 32}, std::string(32 * sizeof(float), '\0')});
+    }
+    INLAY_RETURN_IF_ERROR(WriteGgufTensors(tensors, &writer));
+    return OpenModelFiles(path_, {});
+  }
+
+  const std::string path_ =
+      ::testing::TempDir() + "jina_bert_" + std::to_string(getpid()) + ".gguf";
+};
+
+TEST_F(JinaBertGguf, ClassifiersOfOtherFamilies) {
+  const auto device = Cpu(1);
+  const auto plain = Written([](Keys*) {});
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_TRUE(LoadModel(*plain, *device, {}).ok());
+  for (const std::vector<std::string>& layers :
+       {std::vector<std::string>{"cls.weight", "cls.output.weight"},
+        std::vector<std::string>{"cls.output.weight"}}) {
+    const absl::Status status = Written([](Keys*) {}, layers).status();
+    EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+    EXPECT_NE(status.message().find("a file of \"jina-bert-v3\""),
+              std::string::npos)
+        << status;
+  }
+}
+
+// The network has as many of queries, keys and values, which make up the width.
+TEST_F(JinaBertGguf, HeadsOfOneKind) {
+  const SetKeys cases[] = {
+      [](Keys* keys) { keys->U32("attention.head_count_kv", 1); },
+      [](Keys* keys) {
+        keys->U32("attention.key_length", 8);
+        keys->U32("attention.value_length", 8);
+      },
+  };
+  for (const SetKeys& set : cases) {
+    const absl::Status status = Written(set).status();
+    EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+    EXPECT_NE(status.message().find("make up the width"), std::string::npos)
+        << status;
   }
 }
 

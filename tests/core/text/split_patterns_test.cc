@@ -197,8 +197,31 @@ TEST(RegexTest, RepeatsRepetitionsAsOnigurumaDoes) {
         {"(x[\\s]{1,2}+)", "(x(?:[\\t-\\r\\x{85}\\p{Z}]{1,2})+)"},
         {"x\u00e9{2}?", "x(?:\u00e9{2})?"},
         {"\\\\{2,}+", "(?:\\\\{2,})+"},
-        {"a{1,2}?b++\\x{41}+{x}+", "a{1,2}?b++\\x{41}+{x}+"}}) {
+        {"a{1,2}?b++\\x{41}+{x}+", "a{1,2}?b++\\x{41}+{x}+"},
+        {"x\\x612{2}?", "x\\x61(?:2{2})?"},
+        {"x\\x61{2}?", "x(?:\\x61{2})?"},
+        {"x\\xg{2}?", "x\\x(?:g{2})?"},
+        {"x\\141{2}+", "x(?:\\141{2})+"},
+        {"x\\1418{2}+", "x\\141(?:8{2})+"},
+        {"x\\cA{2}+", "x(?:\\cA{2})+"},
+        {"(?<n>x)\\k<n>{2}+", "(?<n>x)(?:\\k<n>{2})+"},
+        {"(?<n>x)\\g'n'{2}?", "(?<n>x)(?:\\g'n'{2})?"},
+        {"[\\k<]>]{2}+", "[\\k<]>(?:]{2})+"},
+        {"\\k<n{2}+", "\\k<(?:n{2})+"},
+        {"a{,3}b{,2}+c{,4}?d{,}", "a{0,3}(?:b{0,2})+c{0,4}?d{,}"}}) {
     EXPECT_EQ(*TranslateRegex(pattern), wanted);
+  }
+  for (const auto& [pattern, text] : {std::pair{"\\A\\x61{2}?b\\z", "b"},
+                                      {"\\A\\141{2}+b\\z", "aaaab"},
+                                      {"\\A\\cA{2}+b\\z", "\1\1\1\1b"},
+                                      {"\\A(?<n>a)\\k<n>{2}+b\\z", "aaaaab"},
+                                      {"\\A(?<n>a)\\g<n>{2}?b\\z", "ab"},
+                                      {"\\Aa{,2}b\\z", "aab"}}) {
+    const auto repeats = Regex::Create(pattern);
+    ASSERT_TRUE(repeats.ok()) << pattern << repeats.status();
+    std::vector<Match> found;
+    ASSERT_TRUE(repeats->FindAll(text, &found).ok());
+    EXPECT_EQ(found.size(), 1u) << pattern;
   }
   // Of a tokenizer that cuts numbers into threes from their ends on.
   const auto regex = Regex::Create("\\A\\p{Nd}{1,2}(?=\\p{Nd}{3}+\\z)");
