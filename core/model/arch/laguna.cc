@@ -69,7 +69,7 @@ absl::Status LagunaNotKnown(const Json& json, const char* key,
 // does not: they must not say anything else than it assumes.
 absl::Status ExpectNoSparseStep(const Json& json) {
   const Json* dense = JsonFind(json, "mlp_only_layers");
-  if (dense != nullptr && *dense != Json({0})) {
+  if (dense != nullptr && *dense != Json::array({0})) {
     return LagunaNotKnown(json, "mlp_only_layers",
                           "[0], or mlp_layer_types instead");
   }
