@@ -9,7 +9,7 @@
 #ifndef INLAY_KERNELS_ATTENTION_ATTENTION_ITEMS_16BIT_SM90_H_
 #define INLAY_KERNELS_ATTENTION_ATTENTION_ITEMS_16BIT_SM90_H_
 
-#include "kernels/attention/attention_items_sm90.h"
+#include "kernels/attention/attention_items_launch_sm90.h"
 
 namespace inlay::items_sm90 {
 

@@ -23,7 +23,7 @@
 
 #include <type_traits>
 
-#include "kernels/attention/attention_items_sm90.h"
+#include "kernels/attention/attention_items_launch_sm90.h"
 
 namespace inlay::items_sm90 {
 

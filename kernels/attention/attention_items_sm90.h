@@ -1,5 +1,6 @@
 // attention on Hopper, a plan's items: few rows against many keys, where only
-// the time to read the cache counts. The frame; formats of the cache are
+// the time to read the cache counts. The frame, which
+// attention_items_launch_sm90.h launches; formats of the cache are
 // attention_items_16bit_sm90.h, attention_items_i8_sm90.h and
 // attention_items_f8_sm90.h.
 //
@@ -589,64 +590,6 @@ class Worker {
   float o_[kSumBlocks][4];
   int turn_ = 0;  // of rooms for scores
 };
-
-template <typename Format>
-__global__ void __launch_bounds__(Plan<Format>::kThreads, 1)
-    AttentionItems(const __grid_constant__ AttentionItemArgs args) {
-  LetNextBegin();
-  extern __shared__ unsigned char memory[];
-  const Shared<Format> shared(memory);
-  const Items items = {args.items, shared.head->items,
-                       args.cta_items[blockIdx.x],
-                       args.cta_items[blockIdx.x + 1]};
-  constexpr int kParts = sizeof(AttentionItem) / sizeof(int4);
-  const int parts = min(kItemsAtHand, items.end - items.begin) * kParts;
-  if (static_cast<int>(threadIdx.x) < parts) {
-    reinterpret_cast<int4*>(shared.head->items)[threadIdx.x] =
-        reinterpret_cast<const int4*>(args.items + items.begin)[threadIdx.x];
-  }
-  if (threadIdx.x == 0) {
-    for (uint64_t& full : shared.head->query_full) {
-      sm90::InitBarrier(&full, Plan<Format>::kThreads);
-    }
-  }
-  __syncthreads();
-  Worker<Format>(args, items, shared).Run();
-}
-
-// Masked is Plain but for kHasMask, Sharing but for kSharesKeys.
-template <typename Plain, typename Masked, typename Sharing = Plain>
-absl::Status Launch(const AttentionDesc& desc, const AttentionParams& params,
-                    CudaStream& stream) {
-  const bool masked = HasMask(params);
-  const bool shares = params.plan->shares;
-  if (shares && (masked || !Sharing::kSharesKeys)) {
-    return absl::InvalidArgumentError(
-        "attention: the plan has items of shared keys; expected none with a "
-        "mask or ALiBi, or a cache of bytes (AttentionPlanShape::prefix_units "
-        "0)");
-  }
-  const int bytes =
-      shares ? Plan<Sharing>::kSharedBytes : Plan<Plain>::kSharedBytes;
-  return LaunchCuda("attention (items)", stream,
-                    {params.plan->shape.grid, Plan<Plain>::kThreads,
-                     static_cast<size_t>(bytes)},
-                    masked   ? AttentionItems<Masked>
-                    : shares ? AttentionItems<Sharing>
-                             : AttentionItems<Plain>,
-                    MakeAttentionItemArgs(desc, params));
-}
-
-// Format::kSelectsKeys.
-template <typename Format>
-absl::Status LaunchSelected(const AttentionDesc& desc,
-                            const AttentionParams& params, CudaStream& stream) {
-  return LaunchCuda("attention (selected)", stream,
-                    {params.plan->shape.grid, Plan<Format>::kThreads,
-                     static_cast<size_t>(Plan<Format>::kSharedBytes)},
-                    AttentionItems<Format>,
-                    MakeAttentionItemArgs(desc, params));
-}
 
 }  // namespace inlay::items_sm90
 

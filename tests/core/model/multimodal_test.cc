@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "core/formats/gguf_arch.h"
 #include "core/model/inspect.h"
 #include "tests/core/model/golden_models.h"
 #include "tests/support/multimodal_folder.h"
