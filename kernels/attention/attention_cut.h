@@ -25,6 +25,12 @@ inline constexpr int64_t kUncut = 4 * kLeastChunk;
 inline constexpr int64_t kUncutInCompany = 1024;
 // .. of sequences of so many keys at most.
 inline constexpr int32_t kMostInCompany = 3072;
+// Chunks as long as a CTA's share are multiples of this: what eight warps take
+// at a time.
+inline constexpr int64_t kShareStep = 256;
+// AttentionPlanShape::share_chunk of caches of bytes, whose kernel has eight
+// warps to merge.
+inline constexpr int kShareChunk = 2048;
 // Everything is one chunk.
 inline constexpr int32_t kNoChunks = 1 << 30;
 // What an item costs beside its keys, in keys: its queries, its epilogue.
@@ -73,17 +79,24 @@ int64_t CostAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
 int64_t MaxChunks(const AttentionPlanShape& shape);
 
 // How long the chunks of a sequence's rows are: a function of the sequence
-// alone.
+// alone, but where AttentionPlanShape::share_chunk says otherwise.
 class Chunker {
  public:
-  Chunker(const AttentionPlanShape& shape, const AttentionMask* mask)
-      : shape_(shape), mask_(mask) {}
+  // `total`: what all rows cost.
+  Chunker(const AttentionPlanShape& shape, const AttentionMask* mask,
+          int64_t total)
+      : shape_(shape),
+        mask_(mask),
+        share_(std::min<int64_t>(
+            RoundUp(total / std::max(shape.grid, 1), kShareStep),
+            shape.share_chunk)) {}
 
   int64_t ChunkOf(const AttentionSequence& sequence);
 
  private:
   const AttentionPlanShape& shape_;
   const AttentionMask* mask_;
+  int64_t share_;
   int64_t pairs_ = 0;
   int64_t chunks_ = 1;  // of rows of `pairs_`
 };

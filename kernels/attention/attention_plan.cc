@@ -173,6 +173,7 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
       shape.prefix_units = kAttentionUnits16Bit;
     } else {
       shape.unpack_bytes = kUnpackBytes;
+      shape.share_chunk = kShareChunk;
     }
   } else {
     // Two CTAs of cuda_plain fit, but where heads are wide.
@@ -319,7 +320,7 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
                     reinterpret_cast<AttentionQuery*>(image + layout.queries));
     if (plan.shares && !shape.FewOf(limits.tokens)->shares) plan.few = false;
   }
-  Chunker chunker(shape, mask);
+  Chunker chunker(shape, mask, total);
   UnpackRounds rounds(shape, mask, blocks, num_blocks);
   PieceDealer pieces(shape, sequences);
   int32_t blocks_begin = 0;

@@ -87,11 +87,15 @@ struct AttentionPlanShape {
   int grid = 0;  // CTAs that run items; of 128 rows, pairs of CTAs
   int item_rows = kAttentionItemRows;
   int tile_tokens = 0;  // 0: everything becomes items
-  // True: a query's result does not depend on the batch. Keys are cut at fixed
-  // positions of the sequence, and partial results folded in their order. Of
-  // wide items only with whole_rows: their sums have no room for chunks to fold
-  // into.
+  // True, with share_chunk 0: a query's result does not depend on the batch.
+  // Keys are cut at fixed positions of the sequence, and partial results folded
+  // in their order. Of wide items only with whole_rows: their sums have no room
+  // for chunks to fold into.
   bool batch_invariant = true;
+  // > 0: chunks are no shorter than a CTA's share of the step's keys, up to so
+  // many: merging costs more than is gained by shorter ones where every CTA has
+  // enough to do. So a query's last bits depend on how much the step holds.
+  int share_chunk = 0;
   // With tile_tokens 0: rows are never cut, so that a query's result does not
   // depend either on which other queries of its sequence the step has.
   bool whole_rows = false;
