@@ -180,7 +180,7 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
     const bool mma = row.name == "cuda_mma";
     const bool two = (mma || row.name == "cuda_plain") && desc.head_dim <= 256;
     shape.grid = two ? 2 * num_sms : num_sms;
-    if (mma && block_size % kMmaSlots == 0) {
+    if (mma && desc.selects == 0 && block_size % kMmaSlots == 0) {
       shape.tile_tokens = kMmaTileRows / shape.group;
       shape.mma_keys = MmaTileKeys(desc.head_dim);
     }

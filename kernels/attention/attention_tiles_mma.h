@@ -131,14 +131,14 @@ class Worker {
     Attend(o);
 #pragma unroll
     for (int f = 0; f < S::kFragments; ++f) {
-      const float scale = rows_[f].Scale(args_, mask_);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         float l = l_[f][r];
         l += __shfl_xor_sync(0xffffffffu, l, 1);
         l += __shfl_xor_sync(0xffffffffu, l, 2);
-        tiles::WriteRow<T, kMasked, kDim>(args_, tile_, head_, Row(f) + 8 * r,
-                                          r, lane_, scale, m_[f][r], l, o[f]);
+        tiles::WriteRow<T, kMasked, kDim>(args_, mask_, rows_[f], tile_, head_,
+                                          Row(f) + 8 * r, r, lane_, m_[f][r], l,
+                                          o[f]);
       }
     }
   }

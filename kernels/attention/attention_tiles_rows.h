@@ -59,16 +59,17 @@ __device__ __forceinline__ void MakeWeights(
 
 // Divides row r's sums `o` by `l`, the whole row's, and the head's sink, and
 // writes them out where the row exists. `row`: the tile's; the warp together.
-template <typename T, bool kMasked, int kDim, typename Args>
-__device__ __forceinline__ void WriteRow(const Args& args,
+template <typename T, bool kMasked, int kDim, typename Args, typename Rows>
+__device__ __forceinline__ void WriteRow(const Args& args, const TileMask& mask,
+                                         const Rows& rows,
                                          const AttentionTile& tile, int kv_head,
-                                         int row, int r, int lane, float scale,
-                                         float m, float l,
-                                         const float (&o)[kDim / 2]) {
+                                         int row, int r, int lane, float m,
+                                         float l, const float (&o)[kDim / 2]) {
   const int token = row / args.group;
   const int head = kv_head * args.group + row % args.group;
   const bool valid = token < tile.num_tokens;
   if (args.sinks != nullptr && valid) {
+    const float scale = rows.Scale(args, mask);
     l += Exp2(args.sinks[head] * kLog2E - m * scale);
   }
   const float inverse = kMasked && l == 0.0f ? 0.0f : __frcp_rn(l);

@@ -370,9 +370,8 @@ class Worker {
   __device__ void WriteOut(const float (&o)[kOutRegisters]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      tiles::WriteRow<T, kMasked, kValueDim>(args_, tile_, head_, Row(r), r,
-                                             lane_, rows_.Scale(args_, mask_),
-                                             m_[r], l_[r], o);
+      tiles::WriteRow<T, kMasked, kValueDim>(args_, mask_, rows_, tile_, head_,
+                                             Row(r), r, lane_, m_[r], l_[r], o);
     }
   }
 
