@@ -288,20 +288,30 @@ class Worker {
   }
 
   // Scores of keys from `begin` on to weights; o is rescaled where a maximum
-  // has grown.
+  // has grown. Step by step for all fragments: what is between two branches is
+  // what the compiler can interleave.
   __device__ __forceinline__ void Softmax(int begin, bool partial, Scores& s,
                                           Sums& o) {
 #pragma unroll
-    for (int f = 0; f < S::kFragments; ++f) {
-      float rescale[2];
-      const auto seen = rows_[f].Look(args_, mask_, partial);
-      tiles::MakeWeights(args_, mask_, rows_[f], seen, lane_, begin, partial,
-                         s[f], m_[f], l_[f], rescale);
-      if (!__any_sync(0xffffffffu, rescale[0] != 1.0f || rescale[1] != 1.0f)) {
-        continue;
-      }
+    for (int f = 0; f < S::kFragments; ++f) tiles::CapScores(args_, s[f]);
 #pragma unroll
-      for (int i = 0; i < kDim / 2; ++i) o[f][i] *= rescale[i / 2 % 2];
+    for (int f = 0; f < S::kFragments; ++f) {
+      rows_[f].Apply(args_, mask_, rows_[f].Look(args_, mask_, partial), lane_,
+                     begin, partial, s[f]);
+    }
+    float rescale[S::kFragments][2];
+    bool changes = false;
+#pragma unroll
+    for (int f = 0; f < S::kFragments; ++f) {
+      tiles::MakeWeights(rows_[f].Scale(args_, mask_), s[f], m_[f], l_[f],
+                         rescale[f]);
+      changes = changes || rescale[f][0] != 1.0f || rescale[f][1] != 1.0f;
+    }
+    if (!__any_sync(0xffffffffu, changes)) return;
+#pragma unroll
+    for (int f = 0; f < S::kFragments; ++f) {
+#pragma unroll
+      for (int i = 0; i < kDim / 2; ++i) o[f][i] *= rescale[f][i / 2 % 2];
     }
   }
 

@@ -15,23 +15,25 @@ namespace inlay::tiles {
 // grow to 2^8, and the numerator is rescaled seldom.
 constexpr float kLag = 8.0f;
 
-// Scores `s` of keys from `begin` on to weights; m: the rows' maxima, l: this
-// thread's part of their sums. `rescale`: what the rows' numerators must be
-// multiplied with; null where there is none yet.
-template <typename Args, typename Rows, int kCount>
-__device__ __forceinline__ void MakeWeights(
-    const Args& args, const TileMask& mask, const Rows& rows,
-    const typename Rows::Seen& seen, int lane, int begin, bool partial,
-    float (&s)[kCount], float (&m)[2], float (&l)[2], float* rescale) {
-  if (args.softcap > 0.0f) {
+// Where there is a softcap.
+template <typename Args, int kCount>
+__device__ __forceinline__ void CapScores(const Args& args,
+                                          float (&s)[kCount]) {
+  if (args.softcap <= 0.0f) return;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const float e = Exp2(s[i] * args.cap_scale);
-      s[i] = args.softcap * (1.0f - __fdividef(2.0f, 1.0f + e));
-    }
+  for (int i = 0; i < kCount; ++i) {
+    const float e = Exp2(s[i] * args.cap_scale);
+    s[i] = args.softcap * (1.0f - __fdividef(2.0f, 1.0f + e));
   }
-  rows.Apply(args, mask, seen, lane, begin, partial, s);
-  const float scale = rows.Scale(args, mask);
+}
+
+// Scores to weights; `scale`: of scores to units of log 2, m: the rows' maxima,
+// l: this thread's part of their sums. `rescale`: what the rows' numerators
+// must be multiplied with; null where there is none yet.
+template <int kCount>
+__device__ __forceinline__ void MakeWeights(float scale, float (&s)[kCount],
+                                            float (&m)[2], float (&l)[2],
+                                            float* rescale) {
   float top[2] = {m[0], m[1]};
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {

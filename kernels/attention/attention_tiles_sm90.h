@@ -343,9 +343,10 @@ class Worker {
   template <typename Walk>
   __device__ void Softmax(const Walk& walk, const typename Rows::Seen& seen,
                           float (&s)[kScoreRegisters], float* rescale) {
-    tiles::MakeWeights(args_, mask_, rows_, seen, lane_,
-                       walk.block() * S::kKeys, walk.partial(), s, m_, l_,
-                       rescale);
+    tiles::CapScores(args_, s);
+    rows_.Apply(args_, mask_, seen, lane_, walk.block() * S::kKeys,
+                walk.partial(), s);
+    tiles::MakeWeights(rows_.Scale(args_, mask_), s, m_, l_, rescale);
   }
 
   __device__ static void PackWeights(const float (&s)[kScoreRegisters],
