@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/attention/attention_mma.h"
 #include "kernels/attention/attention_pieces.h"
 #include "kernels/attention/attention_plan_tiles.h"
 #include "kernels/attention/attention_prefix_deal.h"
@@ -177,8 +178,13 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
     }
   } else {
     // Two CTAs of cuda_plain fit, but where heads are wide.
-    const bool two = row.name == "cuda_plain" && desc.head_dim <= 256;
+    const bool mma = row.name == "cuda_mma" && block_size % kMmaSlots == 0;
+    const bool two = !mma && row.name != "cuda_latent" && desc.head_dim <= 256;
     shape.grid = two ? 2 * num_sms : num_sms;
+    if (mma && desc.kv == desc.activation) {
+      shape.tile_tokens = kMmaTileRows / shape.group;
+      shape.mma_keys = MmaTileKeys(desc.head_dim);
+    }
     if (row.name == "cuda_latent" && HasWideItems(desc)) {
       const int ctas = shape.group > kAttentionWideItemRows ? 2 : 1;
       shape.item_rows = ctas * kAttentionWideItemRows;

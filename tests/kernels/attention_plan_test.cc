@@ -194,9 +194,33 @@ TEST(AttentionPlanTest, QueriesOfSelectedKeys) {
   }
 }
 
+// Tiles of cuda_mma: as many rows, and keys at a time, as its kernel has; none
+// where it could not read the cache's blocks, or one token has more rows.
+TEST(AttentionPlanTest, TilesByMma) {
+  const AttentionRow row = {"cuda_mma", DeviceKind::kCuda, 80,
+                            nullptr,    nullptr,           nullptr};
+  AttentionDesc desc;
+  desc.num_heads = 32;
+  desc.num_kv_heads = 8;
+  desc.head_dim = 128;
+  desc.activation = desc.kv = DType::kBF16;
+  AttentionPlanShape shape = MakeAttentionPlanShape(row, desc, 48, 108);
+  EXPECT_EQ(shape.tile_tokens, 32);
+  EXPECT_EQ(shape.tile_keys(), 64);
+  EXPECT_EQ(shape.grid, 216);
+  EXPECT_EQ(shape.prefix_units, 0);
+  EXPECT_EQ(shape.unpack_bytes, 0);
+  EXPECT_EQ(MakeAttentionPlanShape(row, desc, 24, 108).tile_tokens, 0);
+  desc.head_dim = 256;
+  EXPECT_EQ(MakeAttentionPlanShape(row, desc, 16, 108).tile_keys(), 32);
+  desc.num_kv_heads = 1;
+  desc.num_heads = 129;
+  EXPECT_EQ(MakeAttentionPlanShape(row, desc, 16, 108).tile_tokens, 0);
+}
+
 // Whatever the row does with all keys of a sequence.
 TEST(AttentionPlanTest, WhatIsSelectedBecomesItemsInEveryRow) {
-  for (const char* name : {"cuda_sm90", "cuda_plain"}) {
+  for (const char* name : {"cuda_sm90", "cuda_mma", "cuda_plain"}) {
     const AttentionRow row = {name,    DeviceKind::kCuda, 80,
                               nullptr, nullptr,           nullptr};
     for (const DType kv : {DType::kBF16, DType::kI8}) {
