@@ -85,6 +85,23 @@ void PrefillBytes(const Bench& bench, Case c) {
   std::printf("\n");
 }
 
+// Decoding by the rows of the table beside each other.
+void DecodeRows(const Bench& bench, Case c) {
+  std::printf("rows    b %3d x 1 of %6d, heads %2d/%2d x %3d %s:", c.batch,
+              c.kv_len, c.heads, c.kv_heads, c.head_dim,
+              DTypeName(c.kv).data());
+  const double bytes =
+      2.0 * c.batch * c.kv_len * c.kv_heads *
+      static_cast<double>(KvRowBytes(DescOf(c).kv, c.head_dim));
+  for (const char* row : {"cuda_mma", "cuda_sm90", "cuda_plain"}) {
+    c.row = row;
+    const double seconds = Run(bench, c).Seconds();
+    std::printf(" %s %8.1f us %5.0f GB/s;", row, 1e6 * seconds,
+                1e-9 * bytes / seconds);
+  }
+  std::printf("\n");
+}
+
 // The rows of the table beside each other, as far as one takes not too long.
 void PrefillRows(const Bench& bench, Case c) {
   const double seen = c.causal ? c.kv_len - (c.q_len - 1) / 2.0 : c.kv_len;
@@ -238,6 +255,21 @@ void BenchAttention(Bench& bench) {
     }
   }
   if (bench.Wants("attention_rows")) {
+    for (const DType kv : {DType::kBF16, DType::kI8}) {
+      for (const auto& [batch, kv_len] : {std::pair{1, 1024},
+                                          {1, 8192},
+                                          {1, 131072},
+                                          {16, 8192},
+                                          {64, 1024},
+                                          {128, 4096}}) {
+        Case c{batch, 1, kv_len, 32, 8, 128};
+        c.kv = kv;
+        DecodeRows(bench, c);
+      }
+    }
+    for (const int head_dim : {64, 80, 96, 192, 256}) {
+      DecodeRows(bench, {16, 1, 8192, 32, 8, head_dim});
+    }
     for (int length = 1024; length <= 16384; length *= 2) {
       PrefillRows(bench, {1, length, length, 32, 8, 128});
     }
