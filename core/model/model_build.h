@@ -198,6 +198,7 @@ struct ModelBuild {
       }
       if (cut.shape.piece_keys == 0) {
         cut.shape.tile_tokens = 0;
+        cut.shape.batch_invariant = true;
         cut.shape.whole_rows = true;
       }
     }

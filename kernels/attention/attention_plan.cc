@@ -174,7 +174,7 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
       shape.prefix_units = kAttentionUnits16Bit;
     } else {
       shape.unpack_bytes = kUnpackBytes;
-      shape.share_chunk = kShareChunk;
+      shape.batch_invariant = false;
     }
   } else {
     // Two CTAs of cuda_plain fit, but where heads are wide.
@@ -315,7 +315,7 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
   INLAY_DCHECK(num_blocks <= limits.blocks);
   GroupDealer groups(shape, sequences, finder);
   total = groups.Admit(total, GroupRoom(shape, limits.sequences));
-  const bool wide = shape.wide_items() && shape.cuts_anywhere();
+  const bool wide = shape.wide_items() && CutsAnywhere(shape);
   Dealer dealer(shape, total, wide ? WideShare(shape, mask, sequences) : 0,
                 reinterpret_cast<AttentionItem*>(image + layout.items),
                 reinterpret_cast<int32_t*>(image + layout.cta_items));

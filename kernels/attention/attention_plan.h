@@ -90,15 +90,11 @@ struct AttentionPlanShape {
   // > 0: tiles are attention_tiles_mma.h's, which takes so many keys at a time
   // and knows no pieces; 0: attention_tiles_sm90.h's (tile_keys()).
   int mma_keys = 0;
-  // True, with share_chunk 0: a query's result does not depend on the batch.
-  // Keys are cut at fixed positions of the sequence, and partial results folded
-  // in their order. Of wide items only with whole_rows: their sums have no room
-  // for chunks to fold into.
+  // True: a query's result does not depend on the batch. Keys are cut at fixed
+  // positions of the sequence, and partial results folded in their order. Of
+  // wide items only with whole_rows: their sums have no room for chunks to fold
+  // into.
   bool batch_invariant = true;
-  // > 0: chunks are no shorter than a CTA's share of the step's keys, up to so
-  // many: merging costs more than is gained by shorter ones where every CTA has
-  // enough to do. So a query's last bits depend on how much the step holds.
-  int share_chunk = 0;
   // With tile_tokens 0: rows are never cut, so that a query's result does not
   // depend either on which other queries of its sequence the step has.
   bool whole_rows = false;

@@ -354,11 +354,7 @@ inline AttentionProblem::Planned AttentionProblem::MakePlan(
     bool graph) const {
   AttentionPlanShape shape = MakeAttentionPlanShape(
       row, desc_, layout_.block_size(), gpu.stream->num_sms());
-  if (shape.share_chunk == 0) {
-    shape.batch_invariant = batch_invariant;
-  } else if (batch_invariant) {
-    shape.share_chunk = 0;
-  }
+  shape.batch_invariant = batch_invariant;
   if (grid_ > 0) shape.grid = grid_;
   if (!slopes_.empty() || pieces_) shape.prefix_units = 0;
   if (pieces_) shape.piece_keys = AttentionPieceKeys(shape);
