@@ -147,7 +147,8 @@ int64_t Chunker::ChunkOf(const AttentionSequence& sequence) {
                        : std::clamp(length / 4, kLeastChunk, 2 * kLeastChunk);
   const int64_t least = std::clamp(length / 8, few, kUncut);
   const int64_t even = CeilDiv(length, chunks_);
-  return std::min<int64_t>(RoundUp(std::max({even, least, share_}), kKeyTile),
+  const int64_t share = share_ >= 2 * even ? share_ : 0;
+  return std::min<int64_t>(RoundUp(std::max({even, least, share}), kKeyTile),
                            kNoChunks);
 }
 

@@ -27,8 +27,9 @@ inline constexpr int64_t kUncutInCompany = 1024;
 inline constexpr int32_t kMostInCompany = 3072;
 // Over caches of bytes, where batches may matter, chunks are no shorter than a
 // CTA's share of the step's keys: with eight warps to merge shorter ones cost
-// more than they gain where every CTA has enough to do. They are multiples of
-// what eight warps take at a time
+// more than they gain where every CTA has enough to do (twice what it would
+// have of the sequence alone). They are multiples of what eight warps take at a
+// time
 inline constexpr int64_t kShareStep = 256;
 // .. up to so many keys.
 inline constexpr int64_t kMostShareChunk = 2048;
@@ -80,7 +81,7 @@ int64_t CostAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
 int64_t MaxChunks(const AttentionPlanShape& shape);
 
 inline bool ChunksAreShares(const AttentionPlanShape& shape) {
-  return shape.unpack_bytes > 0 && !shape.batch_invariant;
+  return shape.unpack_bytes > 0 && !shape.expands() && !shape.batch_invariant;
 }
 // Items end where a CTA's share does, not at chunks.
 inline bool CutsAnywhere(const AttentionPlanShape& shape) {

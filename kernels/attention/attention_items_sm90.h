@@ -2,8 +2,8 @@
 // the time to read the cache counts. The frame, which
 // attention_items_launch_sm90.h launches; formats of the cache are
 // attention_items_16bit_sm90.h, attention_items_i8_sm90.h and
-// attention_items_f8_sm90.h. With less shared memory it is every GPU's
-// (attention_items_mma.cu): nothing here needs more than sm_80.
+// attention_items_f8_sm90.h. With less shared memory every GPU's, from sm_80 on
+// (attention_items_mma.cu).
 //
 // Grid: AttentionPlanShape::grid CTAs (one a multiprocessor), each with a list
 // of items of equal total length. CTA: four or eight warps. Of as many tiles of
@@ -29,9 +29,9 @@
 // [kMergeRows][head_dim + 8] floats, whose padding puts four rows side by side
 // in the banks | FoldedRows' sums | scores of teams' warps, twice | Head.
 // Roofline: memory bandwidth; 64 to 130 KB in flight a multiprocessor.
-//
 // Format: what a tile of keys and values looks like.
-//   T, kDim, kWarps, kTileKeys, kStageBytes, kQueryBytes
+//   T, kDim, kWarps, kTileKeys, kStageBytes, kQueryBytes, kRowBytes (in the
+//   cache), kSharedBudget (bytes of shared memory), kMergeRows (at a time)
 //   kSplit  warps that share a tile, each with kDim / kSplit columns.
 //       kStageBytes is what one of them loads
 //   kBytes  products and softmax are the format's: below
@@ -42,9 +42,6 @@
 //   kSelectsKeys  queries see selected blocks, of a multiple of sixteen keys;
 //       of the type too. A selection is of this step, so that nothing is read
 //       while the kernel before runs. With neither of the other two
-//   kSharedBudget  bytes of shared memory of a CTA
-//   kMergeRows  so many rows of teams' results merge at a time
-//   kRowBytes  in the cache
 //   Copier(lane, part).Copy(stage, half, keys, values)  sixteen slots' rows,
 //       or the part's share of them, whole warp, cp.async
 //   QueryOffset(row, chunk)  of 16 bytes of a row, in a query buffer

@@ -181,7 +181,7 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
     const bool mma = row.name == "cuda_mma" && block_size % kMmaSlots == 0;
     const bool two = !mma && row.name != "cuda_latent" && desc.head_dim <= 256;
     shape.grid = two ? 2 * num_sms : num_sms;
-    if (mma && desc.kv == desc.activation) {
+    if (mma && desc.selects == 0 && desc.kv == desc.activation) {
       shape.tile_tokens = kMmaTileRows / shape.group;
       shape.mma_keys = MmaTileKeys(desc.head_dim);
     }

@@ -253,7 +253,8 @@ class Run {
     if (c.company) {
       shape.few[0] = {1, 3072};
     }
-    shape.batch_invariant = shape.batch_invariant && c.batch_invariant;
+    // Plans over bytes depend on the batch as they are.
+    if (!c.batch_invariant) shape.batch_invariant = shape.unpack_bytes > 0;
     if (!c.share || c.alibi) shape.prefix_units = 0;
     if (!c.tiles) shape.tile_tokens = 0;
     if (c.unpack_mb > 0 && shape.unpack_bytes > 0) {
