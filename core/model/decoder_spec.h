@@ -65,6 +65,19 @@ struct LinearSpec {
   bool transposed = false;  // stored input by output (GPT-2)
 };
 
+// What scores grow by with how far the key is from the query (relative position
+// biases): each head's own number for each distance, of a table that layers may
+// share.
+struct DistanceBiasSpec {
+  std::string table;  // tensor [rows, num_heads]
+  int64_t rows = 0;
+  // Its row for key - query = -reach .. reach; further keys have the last on
+  // their side.
+  std::vector<int32_t> row_of;
+
+  int reach() const { return static_cast<int>(row_of.size() / 2); }
+};
+
 struct AttentionSpec {
   int num_heads = 0;
   int num_kv_heads = 0;
@@ -117,6 +130,8 @@ struct AttentionSpec {
   std::string sinks;
   // ALiBi's, [num_heads] (AttentionParams::alibi_slopes); empty: none.
   std::vector<float> alibi_slopes;
+  // Instead of ALiBi.
+  std::optional<DistanceBiasSpec> distance_bias;
 };
 
 // The lightning indexer of DeepSeek sparse attention (DeepSeek-V3.2,

@@ -162,6 +162,10 @@ class WeightLoader {
   absl::StatusOr<const float*> TurnedFloats(const std::string& name, int64_t n,
                                             int64_t k, VectorKind kind,
                                             float (*map)(float));
+  // Rows `rows` of a matrix [n, k] that is small, turned: [k][rows.size()].
+  absl::StatusOr<const float*> TurnedRows(const std::string& name, int64_t n,
+                                          int64_t k,
+                                          absl::Span<const int32_t> rows);
   // `values`, which no file has, on the device. Null when planning.
   absl::StatusOr<const float*> Constants(absl::Span<const float> values);
 

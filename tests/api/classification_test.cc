@@ -182,7 +182,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("bert_reranker", "bert_labels", "roberta_reranker",
                       "roberta_labels", "xlm_roberta_reranker",
                       "xlm_roberta_labels", "modernbert_labels",
-                      "distilbert_labels", "electra_labels", "gte_labels"));
+                      "distilbert_labels", "electra_labels", "gte_labels",
+                      "mpnet_labels"));
 
 // bert's goldens of hidden states have pairs too.
 TEST(PairTest, EmbeddingsOfPairs) {

@@ -120,13 +120,12 @@ TEST_P(EmbedderTest, TheSameInAnyCompany) {
   EXPECT_EQ(crowded.Stats().kv_blocks_used, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EmbedderTest,
-                         ::testing::Values("gemma3_embedding",
-                                           "modernbert_labels",
-                                           "distilbert_labels",
-                                           "electra_labels", "electra_narrow",
-                                           "nomic_bert", "gte_labels",
-                                           "jina_embeddings_v3", "eurobert"));
+INSTANTIATE_TEST_SUITE_P(
+    Models, EmbedderTest,
+    ::testing::Values("gemma3_embedding", "modernbert_labels",
+                      "distilbert_labels", "electra_labels", "electra_narrow",
+                      "nomic_bert", "gte_labels", "jina_embeddings_v3",
+                      "eurobert", "mpnet_labels"));
 
 // A copy of a model's folder, to change.
 class EmbedderCopyTest : public ::testing::Test {

@@ -2,6 +2,7 @@
 // keys by their older and newer names.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -92,6 +93,11 @@ TEST_F(EncoderConfigTest, RefusesByName) {
       {"jina_embeddings_v3", "is_decoder", true, kNoSuchEncoder},
       {"eurobert", "hidden_act", "mish", kNoSuchEncoder},
       {"eurobert", "num_key_value_heads", 3, kBadEncoder},
+      {"mpnet_labels", "relative_attention_num_buckets", 31, kNoSuchEncoder},
+      {"mpnet_labels", "relative_attention_num_buckets", 0, kBadEncoder},
+      {"mpnet_labels", "max_position_embeddings", 2, kBadEncoder},
+      {"mpnet_labels", "hidden_act", "mish", kNoSuchEncoder},
+      {"mpnet_labels", "num_attention_heads", 5, kBadEncoder},
       {"gemma3_embedding", "sliding_window", 1, kNoSuchEncoder},
       {"gemma3_embedding", "use_bidirectional_attention", 3, kBadEncoder},
       {"gemma3_embedding", "is_causal", "no", kBadEncoder},
@@ -228,6 +234,46 @@ TEST_F(EncoderConfigTest, EuroBertsLabels) {
     EXPECT_EQ(spec->classifier->of_mean, std::string(pooling) == "mean");
     EXPECT_EQ(spec->classifier->output.n, 2);
   }
+}
+
+// Where transformers' float32 logarithms put them, too.
+TEST_F(EncoderConfigTest, BucketsOfMpnet) {
+  const auto spec = Describe("mpnet_labels", Json::object());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->position_offset, 2);
+  EXPECT_EQ(spec->max_positions, 110);
+  EXPECT_EQ(spec->num_segments, 0);
+  // The first distances of buckets 8 to 15.
+  constexpr int kFirst[] = {8, 12, 16, 23, 32, 46, 64, 91};
+  for (const LayerSpec& layer : spec->layers) {
+    const auto& bias =
+        std::get<AttentionSpec>(layer.blocks[0].part).distance_bias;
+    ASSERT_TRUE(bias.has_value());
+    EXPECT_EQ(bias->rows, 32);
+    ASSERT_GE(bias->reach(), 91);
+    for (int distance = 0; distance <= bias->reach(); ++distance) {
+      const auto larger = std::ranges::count_if(
+          kFirst, [&](int first) { return distance >= first; });
+      const int bucket = distance < 8 ? distance : 7 + static_cast<int>(larger);
+      const auto middle = static_cast<size_t>(bias->reach());
+      const auto offset = static_cast<size_t>(distance);
+      EXPECT_EQ(bias->row_of[middle - offset], bucket) << distance;
+      if (distance == 0) continue;
+      EXPECT_EQ(bias->row_of[middle + offset], 16 + bucket) << distance;
+    }
+  }
+}
+
+// A table may have more rows than there are buckets.
+TEST_F(EncoderConfigTest, DefaultsOfMpnet) {
+  const auto spec =
+      Describe("mpnet_labels", {{"vocab_size", nullptr},
+                                {"max_position_embeddings", nullptr},
+                                {"relative_attention_num_buckets", 48}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->vocab_size, 30527);
+  EXPECT_EQ(spec->max_positions, 510);
+  EXPECT_EQ(Attention(*spec, 1).distance_bias->rows, 48);
 }
 
 // So many positions before a token and as many behind, its own besides.

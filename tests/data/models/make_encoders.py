@@ -60,7 +60,11 @@ ENCODERS = {
                       clf_pooling='late'), 'mean', False, []),
     # ELECTRA-Small's embeddings are narrower than its network.
     'electra_narrow': ('ElectraModel', dict(BERT, embedding_size=16), {}, 'cls', False, []),
+    # Positions begin at 2, and pad_token_id does not say so. Keys further than 90 have the last bucket.
+    'mpnet_labels': ('MPNetForSequenceClassification', dict(BERT, position_embedding_type=None, type_vocab_size=None, max_position_embeddings=112, num_labels=2,
+                                                            relative_attention_num_buckets=32), {}, 'mean', True, []),
 }
+MORE_LENGTHS = {'mpnet_labels': (110,)}
 
 
 def randomise(model, generator):
@@ -165,9 +169,9 @@ def main():
         (folder / 'config.json').write_text(json.dumps(written_config(name, kind, keys, others, model), indent=1) + '\n')
         width = config.hidden_size
         layers = write_modules(folder, width, pooling, normalise, dense, generator)
-        typed = keys.get('type_vocab_size', 1) > 1
+        typed = (keys.get('type_vocab_size') or 1) > 1
         cases = []
-        for length in LENGTHS:
+        for length in LENGTHS + MORE_LENGTHS.get(name, ()):
             ids = torch.randint(3, TOKENS['vocab_size'], (length,), generator=generator).tolist()
             plain = compute(model, ids, [0] * length if typed else None, pooling, normalise, layers)
             cases.append(dict(name=f'len{length}', input_ids=ids, **plain))
