@@ -293,6 +293,9 @@ struct MoeSpec {
   std::optional<MlpSpec> shared;
   // One output, whose sigmoid multiplies the shared part.
   std::optional<LinearSpec> shared_gate;
+  // Tensor [hidden] that is added to the sum; "": none. Without a shared expert
+  // and latents.
+  std::string bias;
   // Index into DecoderSpec::ropes of a RopeScaling::kFactor of 1: weights
   // multiply what the expert reads, not what it gives; one expert a token, no
   // biases. -1: they multiply what it gives.
