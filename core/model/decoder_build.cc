@@ -504,6 +504,7 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
 absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
                                                       ModelBuild& build) {
   build.weights.set_optional_prefix(spec.optional_prefix);
+  if (spec.shares_layers) build.weights.ShareRepeated();
   if (!spec.tied_head.empty()) {
     INLAY_ASSIGN_OR_RETURN(const DecoderSpec settled,
                            WithSettledHead(spec, build.weights));

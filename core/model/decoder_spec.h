@@ -587,6 +587,8 @@ struct DecoderSpec {
   std::optional<AltUpSpec> altup;      // not with streams
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;
+  // Layers name the same tensors (ALBERT): each is loaded once.
+  bool shares_layers = false;
   NormSpec final_norm;
   // There is none: states are all that it gives.
   bool headless = false;

@@ -245,8 +245,8 @@ absl::StatusOr<WeightLoader::Pending> WeightLoader::Begin(
   return pending;
 }
 
-absl::StatusOr<TensorView> WeightLoader::Matrix(const std::string& name,
-                                                int64_t n, int64_t k) {
+absl::StatusOr<TensorView> WeightLoader::LoadMatrix(const std::string& name,
+                                                    int64_t n, int64_t k) {
   INLAY_ASSIGN_OR_RETURN(const Pending pending, Begin(name, n, k));
   TensorView view = pending.view;
   if (mode_ == Mode::kPlan) return view;
@@ -263,8 +263,8 @@ absl::StatusOr<TensorView> WeightLoader::Matrix(const std::string& name,
   return view;
 }
 
-absl::StatusOr<TensorView> WeightLoader::Stacked(absl::Span<const Rows> parts,
-                                                 int64_t k) {
+absl::StatusOr<TensorView> WeightLoader::LoadStacked(
+    absl::Span<const Rows> parts, int64_t k) {
   INLAY_DCHECK(SameDType(parts));
   int64_t rows = 0;
   for (const Rows& part : parts) rows += part.n;
@@ -372,7 +372,7 @@ absl::StatusOr<float> WeightLoader::Scalar(const std::string& name) {
   return value;
 }
 
-absl::StatusOr<const float*> WeightLoader::StackedVector(
+absl::StatusOr<const float*> WeightLoader::LoadStackedVector(
     absl::Span<const Rows> parts, VectorKind kind) {
   int64_t size = 0;
   for (const Rows& part : parts) size += part.n;

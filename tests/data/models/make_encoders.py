@@ -63,6 +63,9 @@ ENCODERS = {
     # Positions begin at 2, and pad_token_id does not say so. Keys further than 90 have the last bucket.
     'mpnet_labels': ('MPNetForSequenceClassification', dict(BERT, position_embedding_type=None, type_vocab_size=None, max_position_embeddings=112, num_labels=2,
                                                             relative_attention_num_buckets=32), {}, 'mean', True, []),
+    # Three layers of two groups: the first group has two of them. Embeddings are narrower than the network.
+    'albert_labels': ('AlbertForSequenceClassification', dict(BERT, position_embedding_type=None, hidden_act='gelu_new', num_hidden_layers=3, num_hidden_groups=2,
+                                                              inner_group_num=1, embedding_size=16, num_labels=3), {}, 'mean', False, []),
 }
 MORE_LENGTHS = {'mpnet_labels': (110,)}
 
