@@ -580,6 +580,10 @@ struct DecoderSpec {
   // is added to the token's own, or "".
   std::string segment_embedding;
   int64_t num_segments = 0;
+  // Tensor [num_tasks, hidden_size] whose first row is added to every token's
+  // (ERNIE), or "".
+  std::string task_embedding;
+  int64_t num_tasks = 0;
   NormSpec embedding_norm;
   float embedding_scale = 1.0f;
   std::optional<PerLayerInputsSpec> per_layer_inputs;

@@ -183,7 +183,9 @@ INSTANTIATE_TEST_SUITE_P(
                       "roberta_labels", "xlm_roberta_reranker",
                       "xlm_roberta_labels", "modernbert_labels",
                       "distilbert_labels", "electra_labels", "gte_labels",
-                      "mpnet_labels"));
+                      "mpnet_labels", "albert_labels",
+                      "roberta_prelayernorm_labels", "xlm_roberta_xl_labels",
+                      "ernie_labels"));
 
 // bert's goldens of hidden states have pairs too.
 TEST(PairTest, EmbeddingsOfPairs) {

@@ -125,7 +125,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("gemma3_embedding", "modernbert_labels",
                       "distilbert_labels", "electra_labels", "electra_narrow",
                       "nomic_bert", "gte_labels", "jina_embeddings_v3",
-                      "eurobert", "mpnet_labels", "nomic_bert_moe"));
+                      "eurobert", "mpnet_labels", "nomic_bert_moe",
+                      "albert_labels", "roberta_prelayernorm_labels",
+                      "xlm_roberta_xl_labels", "ernie_labels"));
 
 // A copy of a model's folder, to change.
 class EmbedderCopyTest : public ::testing::Test {

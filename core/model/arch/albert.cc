@@ -24,23 +24,15 @@ constexpr BertLayerNames kNames = {.query = "attention.query",
                                    .output = "ffn_output",
                                    .output_norm = "full_layer_layer_norm"};
 
-// AlbertConfig's where config.json is silent.
-Json WithDefaults(const Json& json) {
-  Json all = json;
-  const Json defaults = {{"vocab_size", 30000},
-                         {"hidden_size", 4096},
-                         {"num_attention_heads", 64},
-                         {"intermediate_size", 16384},
-                         {"hidden_act", "gelu_new"}};
-  for (const auto& [key, value] : defaults.items()) {
-    if (JsonFind(all, key) == nullptr) all[key] = value;
-  }
-  return all;
-}
-
 absl::StatusOr<DecoderSpec> AlbertSpec(const Json& json) {
-  INLAY_ASSIGN_OR_RETURN(const BertConfig config,
-                         ReadBertConfig(WithDefaults(json)));
+  // AlbertConfig's.
+  INLAY_ASSIGN_OR_RETURN(
+      const BertConfig config,
+      ReadBertConfig(WithDefaults(json, {{"vocab_size", 30000},
+                                         {"hidden_size", 4096},
+                                         {"num_attention_heads", 64},
+                                         {"intermediate_size", 16384},
+                                         {"hidden_act", "gelu_new"}})));
   INLAY_ASSIGN_OR_RETURN(const int64_t width,
                          JsonInt(json, "embedding_size", 128, 1, kMaxHidden));
   if (width > config.hidden) {

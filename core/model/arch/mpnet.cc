@@ -45,9 +45,9 @@ int32_t BucketOf(int32_t distance) {
 }
 
 absl::StatusOr<DecoderSpec> MpnetSpec(const Json& json) {
-  Json usual = json;
-  if (JsonFind(usual, "vocab_size") == nullptr) usual["vocab_size"] = 30527;
-  INLAY_ASSIGN_OR_RETURN(BertConfig config, ReadBertConfig(usual));
+  INLAY_ASSIGN_OR_RETURN(BertConfig config,
+                         ReadBertConfig(WithDefaults(
+                             json, Json::object({{"vocab_size", 30527}}))));
   config.segments = 0;
   if (config.positions <= kPadding + 1) {
     return absl::InvalidArgumentError(FormattedString(

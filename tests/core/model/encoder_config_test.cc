@@ -109,6 +109,16 @@ TEST_F(EncoderConfigTest, RefusesByName) {
       {"mpnet_labels", "max_position_embeddings", 2, kBadEncoder},
       {"mpnet_labels", "hidden_act", "mish", kNoSuchEncoder},
       {"mpnet_labels", "num_attention_heads", 5, kBadEncoder},
+      {"albert_labels", "embedding_size", 48, kNoSuchEncoder},
+      {"albert_labels", "num_hidden_groups", 0, kBadEncoder},
+      {"albert_labels", "inner_group_num", 1000000, kBadEncoder},
+      {"albert_labels", "num_attention_heads", 5, kBadEncoder},
+      {"roberta_prelayernorm_labels", "is_decoder", true, kNoSuchEncoder},
+      {"roberta_prelayernorm_labels", "pad_token_id", 81, kBadEncoder},
+      {"xlm_roberta_xl_labels", "pad_token_id", 81, kBadEncoder},
+      {"xlm_roberta_xl_labels", "hidden_act", "mish", kNoSuchEncoder},
+      {"ernie_labels", "task_type_vocab_size", 0, kBadEncoder},
+      {"ernie_labels", "use_task_id", "yes", kBadEncoder},
       {"gemma3_embedding", "sliding_window", 1, kNoSuchEncoder},
       {"gemma3_embedding", "use_bidirectional_attention", 3, kBadEncoder},
       {"gemma3_embedding", "is_causal", "no", kBadEncoder},
@@ -285,6 +295,85 @@ TEST_F(EncoderConfigTest, DefaultsOfMpnet) {
   EXPECT_EQ(spec->vocab_size, 30527);
   EXPECT_EQ(spec->max_positions, 510);
   EXPECT_EQ(Attention(*spec, 1).distance_bias->rows, 48);
+}
+
+// Which group a layer is of, as transformers divides.
+TEST_F(EncoderConfigTest, GroupsOfAlbert) {
+  const auto names = [](const DecoderSpec& spec) {
+    std::string all;
+    for (const LayerSpec& layer : spec.layers) {
+      const std::string& name =
+          std::get<AttentionSpec>(layer.blocks[0].part).output.name;
+      for (const char c : name) {
+        if (c >= '0' && c <= '9') all += c;
+      }
+      all += ' ';
+    }
+    return all;
+  };
+  const struct {
+    int layers, groups, inner;
+    const char* want;
+  } cases[] = {{3, 2, 1, "00 00 10 "},
+               {4, 2, 2, "00 01 00 01 10 11 10 11 "},
+               {2, 5, 1, "00 20 "},
+               {1, 1, 3, "00 01 02 "}};
+  for (const auto& [layers, groups, inner, want] : cases) {
+    const auto spec = Describe("albert_labels", {{"num_hidden_layers", layers},
+                                                 {"num_hidden_groups", groups},
+                                                 {"inner_group_num", inner}});
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_TRUE(spec->shares_layers);
+    EXPECT_EQ(names(*spec), want);
+  }
+  EXPECT_FALSE(Describe("bert_labels", Json::object())->shares_layers);
+}
+
+// Each once, whatever number of layers reads it, when planned and when loaded.
+TEST_F(EncoderConfigTest, SharedWeightsOfAlbert) {
+  auto files = OpenModelFiles(TestData() + "/models/albert_labels", {});
+  ASSERT_TRUE(files.ok()) << files.status();
+  const auto device = *CreateCpuDevice(1, 0);
+  uint64_t stored = 0;
+  for (const WeightInfo& info : files->weights->weights()) {
+    stored += info.bytes;
+  }
+  const auto plan = PlanModel(*files, *device, {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ((*plan)->info().weight_bytes, stored);
+  const auto model = LoadModel(*files, *device, {});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->info().weight_bytes, stored);
+}
+
+TEST_F(EncoderConfigTest, DefaultsOfXlmRobertaXl) {
+  const auto spec =
+      Describe("xlm_roberta_xl_labels", {{"hidden_size", nullptr},
+                                         {"num_hidden_layers", nullptr},
+                                         {"num_attention_heads", nullptr},
+                                         {"intermediate_size", nullptr},
+                                         {"max_position_embeddings", nullptr},
+                                         {"type_vocab_size", nullptr},
+                                         {"layer_norm_eps", nullptr},
+                                         {"vocab_size", nullptr}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->hidden_size, 2560);
+  EXPECT_EQ(spec->vocab_size, 250880);
+  EXPECT_EQ(spec->max_positions, 512);
+  EXPECT_EQ(spec->num_segments, 1);
+  ASSERT_EQ(spec->layers.size(), 36u);
+  EXPECT_EQ(Attention(*spec, 0).num_heads, 32);
+  EXPECT_EQ(spec->final_norm.epsilon, 1e-5f);
+  EXPECT_EQ(spec->embedding_norm.kind, NormKind::kNone);
+}
+
+TEST_F(EncoderConfigTest, TasksOfErnie) {
+  const auto spec = Describe("ernie_labels", Json::object());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->num_tasks, 3);
+  const auto without = Describe("ernie_labels", {{"use_task_id", nullptr}});
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ(without->task_embedding, "");
 }
 
 // So many positions before a token and as many behind, its own besides.

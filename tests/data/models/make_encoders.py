@@ -66,6 +66,14 @@ ENCODERS = {
     # Three layers of two groups: the first group has two of them. Embeddings are narrower than the network.
     'albert_labels': ('AlbertForSequenceClassification', dict(BERT, position_embedding_type=None, hidden_act='gelu_new', num_hidden_layers=3, num_hidden_groups=2,
                                                               inner_group_num=1, embedding_size=16, num_labels=3), {}, 'mean', False, []),
+    # Norms before a layer's parts, and one behind all.
+    'roberta_prelayernorm_labels': ('RobertaPreLayerNormForSequenceClassification', dict(BERT, position_embedding_type=None, pad_token_id=1, type_vocab_size=1,
+                                                                                         max_position_embeddings=82, num_labels=2), {}, 'mean', True, []),
+    'xlm_roberta_xl_labels': ('XLMRobertaXLForSequenceClassification', dict(BERT, position_embedding_type=None, pad_token_id=1, type_vocab_size=1,
+                                                                            max_position_embeddings=82, layer_norm_eps=1e-5, num_labels=3), {}, 'mean', True, []),
+    # Tokens have a task, the first.
+    'ernie_labels': ('ErnieForSequenceClassification', dict(BERT, position_embedding_type=None, type_vocab_size=4, use_task_id=True, task_type_vocab_size=3,
+                                                            num_labels=2), {}, 'cls', False, []),
 }
 MORE_LENGTHS = {'mpnet_labels': (110,)}
 
@@ -87,7 +95,7 @@ def randomise(model, generator):
 
 def written_config(name, kind, keys, others, model):
     keys = {k: v for k, v in keys.items() if v is not None and k != 'num_labels'}
-    config = dict(architectures=[kind], model_type=model.config.model_type, torch_dtype='bfloat16', **TOKENS, **keys)
+    config = dict(architectures=[kind], model_type=model.config.model_type, torch_dtype='bfloat16', **(TOKENS | keys))
     config.update(others)
     if 'num_labels' in ENCODERS[name][1]:
         config['id2label'] = {str(i): f'LABEL_{i}' for i in range(ENCODERS[name][1]['num_labels'])}
@@ -157,7 +165,7 @@ def main():
             arguments['rope_parameters'] = dict(full_attention=dict(rope_type='default', rope_theta=1000000.0), sliding_attention=dict(rope_type='default', rope_theta=10000.0))
         if name == 'nomic_bert':
             arguments['rope_parameters'] = dict(rope_type='default', rope_theta=1000.0)
-        config = model_class.config_class(**TOKENS, **arguments)
+        config = model_class.config_class(**(TOKENS | arguments))
         config._attn_implementation = 'eager'
         model = model_class(config)
         randomise(model, generator)
