@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/cpu_float.h"
 #include "kernels/quant/quant.h"
@@ -98,11 +99,25 @@ WeightLoader::WeightLoader(const ModelFiles& files, Device& device, Mode mode,
 
 const WeightInfo* WeightLoader::Lookup(const std::string& name) const {
   if (files_.weights == nullptr) return nullptr;
-  const WeightInfo* info = files_.weights->Find(name);
-  if (info == nullptr && !prefix_.empty() && name.starts_with(prefix_)) {
-    info = files_.weights->Find(std::string_view(name).substr(prefix_.size()));
+  const auto find = [&](std::string_view wanted) {
+    const WeightInfo* info = files_.weights->Find(wanted);
+    if (info == nullptr && !prefix_.empty() && wanted.starts_with(prefix_)) {
+      info = files_.weights->Find(wanted.substr(prefix_.size()));
+    }
+    return info;
+  };
+  if (const WeightInfo* info = find(name)) return info;
+  // As checkpoints from TensorFlow, BERT's first ones, have it; transformers
+  // reads both.
+  for (const auto& [ours, theirs] :
+       {std::pair{"weight", "gamma"}, std::pair{"bias", "beta"}}) {
+    const std::string end = absl::StrCat("LayerNorm.", ours);
+    if (!name.ends_with(end)) continue;
+    return find(absl::StrCat(
+        std::string_view(name).substr(0, name.size() - std::strlen(ours)),
+        theirs));
   }
-  return info;
+  return nullptr;
 }
 
 absl::StatusOr<const WeightInfo*> WeightLoader::Find(

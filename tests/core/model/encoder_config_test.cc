@@ -219,6 +219,32 @@ TEST_F(EncoderConfigTest, NamesOfGte) {
   EXPECT_TRUE(own.ok()) << own.status();
 }
 
+// As in BERT's first checkpoints.
+TEST_F(EncoderConfigTest, NormsOfTensorFlow) {
+  auto files = OpenModelFiles(TestData() + "/models/bert_labels", {});
+  ASSERT_TRUE(files.ok()) << files.status();
+  auto renamed = std::make_shared<MemoryWeights>(true);
+  int norms = 0;
+  for (const WeightInfo& info : files->weights->weights()) {
+    std::string name = info.name;
+    for (const auto& [from, to] :
+         {std::pair{std::string("LayerNorm.weight"), "LayerNorm.gamma"},
+          std::pair{std::string("LayerNorm.bias"), "LayerNorm.beta"}}) {
+      if (!name.ends_with(from)) continue;
+      name = name.substr(0, name.size() - from.size()) + to;
+      ++norms;
+    }
+    std::vector<std::byte> bytes(info.bytes);
+    ASSERT_TRUE(files->weights->Read(info, 0, absl::MakeSpan(bytes)).ok());
+    renamed->Add(name, info.dtype, info.shape, bytes.data());
+  }
+  EXPECT_EQ(norms, 6);
+  files->weights = renamed;
+  const auto device = *CreateCpuDevice(1, 0);
+  const auto model = LoadModel(*files, *device, {});
+  EXPECT_TRUE(model.ok()) << model.status();
+}
+
 // JinaEmbeddingsV3Config's where config.json is silent, not BERT's.
 TEST_F(EncoderConfigTest, DefaultsOfJina) {
   const auto spec =
