@@ -5,7 +5,6 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/cpu_float.h"
 #include "kernels/quant/quant.h"
@@ -111,11 +110,9 @@ const WeightInfo* WeightLoader::Lookup(const std::string& name) const {
   // reads both.
   for (const auto& [ours, theirs] :
        {std::pair{"weight", "gamma"}, std::pair{"bias", "beta"}}) {
-    const std::string end = absl::StrCat("LayerNorm.", ours);
+    const std::string end = std::string("LayerNorm.") + ours;
     if (!name.ends_with(end)) continue;
-    return find(absl::StrCat(
-        std::string_view(name).substr(0, name.size() - std::strlen(ours)),
-        theirs));
+    return find(name.substr(0, name.size() - std::strlen(ours)) + theirs);
   }
   return nullptr;
 }
