@@ -51,8 +51,9 @@ inline size_t SharedBytes(int head_dim, bool wide) {
                                              kRows * kKeys + kRows + 1);
 }
 
-__device__ void LoadQueries(const AttentionItemArgs& args,
-                            const AttentionItem& item, const Tiles& tiles) {
+__device__ inline void LoadQueries(const AttentionItemArgs& args,
+                                   const AttentionItem& item,
+                                   const Tiles& tiles) {
   const int quads = args.head_dim / 4;
   for (int i = threadIdx.x; i < kRows * quads; i += kThreads) {
     const int row = i / quads;
@@ -165,14 +166,14 @@ __device__ void Scores(const AttentionItemArgs& args, const AttentionItem& item,
   }
 }
 
-__device__ float WarpMax(float x) {
+__device__ inline float WarpMax(float x) {
   for (int i = 16; i > 0; i /= 2) {
     x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, i));
   }
   return x;
 }
 
-__device__ float WarpSum(float x) {
+__device__ inline float WarpSum(float x) {
   for (int i = 16; i > 0; i /= 2) x += __shfl_xor_sync(0xffffffffu, x, i);
   return x;
 }

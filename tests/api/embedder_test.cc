@@ -322,6 +322,38 @@ TEST_F(EmbedderCopyTest, Gguf) {
   }
 }
 
+// Converters leave out the bias of mixtures: without it the file gives what the
+// folder gives.
+TEST_F(EmbedderCopyTest, GgufOfNomicBertMoe) {
+  Copy("nomic_bert_moe");
+  Change("config.json", {{"experts_bias", false}});
+  const std::string out = folder_ + "/nomic_bert_moe.gguf";
+  auto options = Defaults(inlay_quantize_options_init_sized);
+  options.type = "f32";
+  options.num_threads = 1;
+  Error error;
+  ASSERT_EQ(inlay_quantize(folder_.c_str(), out.c_str(), &options, nullptr,
+                           error.out()),
+            INLAY_OK)
+      << error.message();
+  const Host file(out);
+  const Host folder(folder_);
+  const Host biased(ModelPath("nomic_bert_moe"));
+  const Json golden = EmbedderJson(folder_ + "/golden.json");
+  for (const Json& one : golden["cases"]) {
+    const EmbedderCase input(one);
+    const auto request = input.Embed(INLAY_EMBEDDING_DEFAULT);
+    const auto want = folder.RunAlone(request).embedding;
+    EXPECT_EQ(want.size(), 32u);
+    const auto got = file.RunAlone(request).embedding;
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_NEAR(got[i], want[i], 1e-6) << input.name;
+    }
+    EXPECT_NE(biased.RunAlone(request).embedding, want);
+  }
+}
+
 // RoBERTa by another name.
 TEST_F(EmbedderCopyTest, GgufOfCamembert) {
   Copy("roberta_labels");
