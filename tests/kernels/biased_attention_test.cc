@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <random>
 #include <vector>
 
@@ -187,6 +188,57 @@ TEST(BiasedAttentionTest, RefusesWhatItHasNot) {
     EXPECT_NE(row.refuses(selects, cpu.device->info()), nullptr) << row.name;
   }
 }
+
+#if INLAY_HAS_CUDA
+// What cuda_mma counts on: items of up to 64 rows with all the keys they see,
+// each row of each head in one of them.
+TEST(BiasedAttentionTest, PlansOfWholeRows) {
+  AttentionDesc desc = Desc(3, 3, 64, DType::kBF16);
+  desc.activation = DType::kBF16;
+  desc.causal = false;
+  const auto table = BiasedAttentionTable();
+  const auto row = std::find_if(
+      table.begin(), table.end(),
+      [](const auto& candidate) { return candidate.name == "cuda_mma"; });
+  ASSERT_NE(row, table.end());
+  const std::vector<int32_t> blocks(100);
+  const std::vector<AttentionSequence> texts = {{0, 1, 1, blocks.data()},
+                                                {1, 64, 64, blocks.data()},
+                                                {65, 0, 9, blocks.data()},
+                                                {65, 130, 130, blocks.data()},
+                                                {195, 3, 500, blocks.data()}};
+  for (const int num_sms : {1, 7, 132}) {
+    const AttentionPlanShape shape =
+        MakeBiasedAttentionPlanShape(*row, desc, 16, num_sms);
+    EXPECT_EQ(shape.grid, 3 * num_sms);
+    const AttentionPlanLimits limits = AttentionPlanLimitsOf(shape, texts);
+    std::vector<std::byte> image(LayOutAttentionPlan(shape, limits).bytes);
+    const AttentionPlan plan =
+        BuildAttentionPlan(shape, limits, texts, image.data());
+    EXPECT_TRUE(plan.run_items);
+    EXPECT_EQ(plan.num_tiles, 0);
+    const auto* lists =
+        reinterpret_cast<const int32_t*>(image.data() + plan.layout.cta_items);
+    const auto* items = reinterpret_cast<const AttentionItem*>(
+        image.data() + plan.layout.items);
+    EXPECT_EQ(lists[0], 0);
+    std::vector<int> seen(3 * 198);
+    for (int i = 0; i < lists[shape.grid]; ++i) {
+      const AttentionItem& item = items[i];
+      EXPECT_LE(item.num_rows, 64);
+      EXPECT_EQ(item.slot, -1);
+      EXPECT_EQ(item.num_units, 0);
+      EXPECT_EQ(item.key_begin, 0);
+      EXPECT_EQ(item.key_end, item.kv_len);
+      for (int r = 0; r < item.num_rows; ++r) {
+        const int token = item.q_begin + item.row_begin + r;
+        ++seen[static_cast<size_t>(item.kv_head * 198 + token)];
+      }
+    }
+    for (const int times : seen) EXPECT_EQ(times, 1);
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace inlay
