@@ -372,6 +372,10 @@ absl::Status SetNomicBert(GgufKeyWriter& keys) {
   if (keys.arch() == "nomic-bert-moe") {
     INLAY_RETURN_IF_ERROR(
         keys.CheckActivation("activation_function", {"gelu"}));
+    // Which converters drop.
+    INLAY_ASSIGN_OR_RETURN(const bool has_bias,
+                           JsonBool(keys.config(), "experts_bias", true));
+    if (has_bias) return keys.NotSaid("experts_bias", has_bias);
     for (const auto& [key, to] :
          {std::pair{kMoeEvery, kMoeEvery},
           std::pair{"num_experts", "expert_count"},

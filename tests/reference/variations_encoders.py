@@ -37,7 +37,7 @@ FAMILIES = {
                                                                                       {"inner_group_num": 2}, {"num_hidden_groups": 2, "inner_group_num": 3}]},
     "roberta-prelayernorm": {"class": "AutoModel", "base": NO_KV, "cases": [*BERT_CASES, {"pad_token_id": 5}]},
     "xlm-roberta-xl": {"class": "AutoModel", "base": NO_KV, "cases": [*BERT_CASES, {"pad_token_id": 5}]},
-    "ernie": {"class": "AutoModel", "base": NO_KV, "cases": [*BERT_CASES, {"use_task_id": True}, {"use_task_id": True, "task_type_vocab_size": 5}]},
+    "ernie": {"class": "AutoModel", "base": {**NO_KV, "use_task_id": True}, "cases": [*BERT_CASES, {"use_task_id": False}, {"task_type_vocab_size": 5}]},
     "llama": {"base": BOTH_WAYS, "cases": [{"attention_bias": True}, *HEADS]},
     "mistral": {"base": {**BOTH_WAYS, "sliding_window": 6}, "cases": [{"sliding_window": None}, {"sliding_window": 1}, {"sliding_window": 500}, *HEADS]},
     "qwen2": {"base": BOTH_WAYS, "cases": [{"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
