@@ -110,7 +110,7 @@ TEST_P(ClassifierTest, TheSameInAnyCompany) {
   const Json golden = GoldenOf(GetParam());
   const Host alone(ModelPath(GetParam()));
   auto engine = EngineDefaults();
-  engine.max_batch_tokens = 100;
+  engine.max_batch_tokens = 120;
   const Host crowded(ModelPath(GetParam()), engine);
   std::vector<Input> inputs;
   for (int round = 0; round < 4; ++round) {
