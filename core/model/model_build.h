@@ -27,6 +27,7 @@ namespace inlay {
 class ExpertLender;
 class InputObserver;
 struct DecoderSpec;
+struct GateRuns;
 struct NarrowRuns;
 
 // Names of the ops a model calls, as ModelLoadOptions::forced_kernels keys.
@@ -150,7 +151,9 @@ struct ModelBuild {
   // Windows of attention blocks that are not causal, built so far, each once
   // (AttentionMaskSpec::reach).
   std::vector<int32_t> reaches;
-  // Of attention blocks built so far whose values are narrower than keys.
+  // Of attention blocks built so far whose outputs are gated,
+  std::vector<std::shared_ptr<const GateRuns>> gate_runs;
+  // ... and whose values are narrower than keys.
   std::vector<std::shared_ptr<const NarrowRuns>> narrow_runs;
   BlockSelectionOptions block_selection;  // as ModelLoadOptions
   int64_t max_positions = 0;              // of the model, once that is known
