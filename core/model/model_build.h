@@ -28,6 +28,7 @@ namespace inlay {
 class ExpertLender;
 class InputObserver;
 struct DecoderSpec;
+struct GateRuns;
 struct NarrowRuns;
 
 // Names of the ops a model calls, as ModelLoadOptions::forced_kernels keys.
@@ -155,7 +156,9 @@ struct ModelBuild {
   // Tables of AttentionSpec::distance_bias that attention blocks built so far
   // have, by their tensors' names.
   std::map<std::string, ScoreBias> distance_biases;
-  // Of attention blocks built so far whose values are narrower than keys.
+  // Of attention blocks built so far whose outputs are gated,
+  std::vector<std::shared_ptr<const GateRuns>> gate_runs;
+  // ... and whose values are narrower than keys.
   std::vector<std::shared_ptr<const NarrowRuns>> narrow_runs;
   BlockSelectionOptions block_selection;  // as ModelLoadOptions
   int64_t max_positions = 0;              // of the model, once that is known
