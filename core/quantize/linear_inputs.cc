@@ -108,6 +108,7 @@ void AddLatent(const LatentAttentionSpec& latent, size_t first,
   LinearInput& input = (*inputs)[first];
   input.readers.push_back(&latent.query.front());
   input.readers.push_back(&latent.down);
+  if (latent.gate.has_value()) input.readers.push_back(&*latent.gate);
   if (latent.query.size() > 1) {
     read_norm(latent.query_norm, latent.query.back());
   }
@@ -179,16 +180,26 @@ void AddExperts(const MoeSpec& moe, size_t first,
   }
 }
 
+// Of those the one behind the same norm, or one more.
+size_t InputBehind(const NormSpec& norm, std::vector<LinearInput>* inputs) {
+  for (size_t i = 0; i < inputs->size() && !norm.name.empty(); ++i) {
+    const NormSpec* const other = (*inputs)[i].norm;
+    if (other != nullptr && other->name == norm.name) return i;
+  }
+  inputs->emplace_back();
+  return inputs->size() - 1;
+}
+
 }  // namespace
 
 std::vector<LinearInput> InputsOf(const LayerSpec& layer) {
   std::vector<LinearInput> inputs;
   const bool shares = layer.pre_norm.kind != NormKind::kNone;
   for (const BlockSpec& block : layer.blocks) {
-    // Blocks that share the layer's norm read one input.
+    // Blocks that share a norm read one input.
     const NormSpec& norm = shares ? layer.pre_norm : block.pre_norm;
-    const size_t first = shares ? 0 : inputs.size();
-    if (first == inputs.size()) inputs.emplace_back();
+    const size_t first =
+        shares && !inputs.empty() ? 0 : InputBehind(norm, &inputs);
     // Laurel reads what is normed too, and adds it to its sum.
     if (norm.kind != NormKind::kNone && !block.laurel.has_value()) {
       inputs[first].norm = &norm;
