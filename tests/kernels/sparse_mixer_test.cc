@@ -19,6 +19,7 @@ using ::inlay::testing::kUnitF32;
 using ::inlay::testing::Mixing;
 using ::inlay::testing::Routed;
 using ::inlay::testing::RouteOnCpu;
+using ::inlay::testing::TestCpu;
 using ::inlay::testing::TestMatrix;
 
 // One expert after another: the weight of the largest logit in the softmax of
