@@ -15,7 +15,18 @@
 namespace inlay {
 namespace {
 
-using namespace ::inlay::testing;  // NOLINT
+using ::inlay::testing::ForEachCpuRow;
+using ::inlay::testing::Routed;
+using ::inlay::testing::RouteOnCpu;
+using ::inlay::testing::TestCpu;
+using ::inlay::testing::TestMatrix;
+#if INLAY_HAS_CUDA
+using ::inlay::testing::CudaBytes;
+using ::inlay::testing::CudaTestMatrix;
+using ::inlay::testing::ExpertProblem;
+using ::inlay::testing::ForEachCudaRow;
+using ::inlay::testing::TestCuda;
+#endif
 
 // Of 7 experts two have no matrices.
 constexpr int kAll = 7;
