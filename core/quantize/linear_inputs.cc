@@ -190,6 +190,25 @@ size_t InputBehind(const NormSpec& norm, std::vector<LinearInput>* inputs) {
   return inputs->size() - 1;
 }
 
+// What experts without matrices read goes on as it is: their norm's output is
+// not to be divided.
+void KeepWhatGoesOn(const LayerSpec& layer, std::vector<LinearInput>* inputs) {
+  const bool shares = layer.pre_norm.kind != NormKind::kNone;
+  for (const BlockSpec& block : layer.blocks) {
+    const auto* moe = std::get_if<MoeSpec>(&block.part);
+    if (moe == nullptr ||
+        moe->routing.num_experts == static_cast<int>(moe->experts.size())) {
+      continue;
+    }
+    const NormSpec& norm = shares ? layer.pre_norm : block.pre_norm;
+    for (LinearInput& input : *inputs) {
+      if (input.norm != nullptr && input.norm->name == norm.name) {
+        input.norm = nullptr;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<LinearInput> InputsOf(const LayerSpec& layer) {
@@ -232,6 +251,7 @@ std::vector<LinearInput> InputsOf(const LayerSpec& layer) {
       AddRecurrent(block.part, first, &inputs);
     }
   }
+  KeepWhatGoesOn(layer, &inputs);
   return inputs;
 }
 
