@@ -230,13 +230,19 @@ absl::StatusOr<std::unique_ptr<Model>> MakeModernBert(const Json& json,
 
 absl::StatusOr<std::unique_ptr<Model>> MakeModernBertDecoder(
     const Json& json, ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const ModernBertConfig config,
-                         ReadModernBertConfig(json));
-  if (config.local_tokens < 2) {
+  INLAY_ASSIGN_OR_RETURN(ModernBertConfig config, ReadModernBertConfig(json));
+  // Half of local_attention, as transformers saves it; it overrides that.
+  constexpr char kWindow[] = "sliding_window";
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t window,
+      JsonInt(json, kWindow, UnlessNull(json, kWindow, config.local_tokens / 2),
+              0, kMaxPositions / 2));
+  if (window == 0) {
     return absl::UnimplementedError(FormattedString(
         "config.json: local_attention is %d; supported here are 2 and more",
         config.local_tokens));
   }
+  config.local_tokens = 2 * window;
   DecoderSpec spec = DecoderSpecOf(config);
   INLAY_ASSIGN_OR_RETURN(spec.head_layers.emplace_back(),
                          HeadLayer(json, config, "lm_head."));

@@ -191,6 +191,24 @@ TEST(FamilyKeysTest, LingsLayers) {
   EXPECT_EQ(std::get<DeltaSpec>(plain.layers[1].blocks[0].part).decay_bound, 0);
 }
 
+// transformers saves half of local_attention beside it, and reads that.
+TEST(FamilyKeysTest, EttinsWindows) {
+  for (const auto& [keys, window] :
+       {std::pair{R"({"sliding_window": 5})", 5},
+        std::pair{R"({"sliding_window": null, "local_attention": 12})", 6}}) {
+    SCOPED_TRACE(keys);
+    const DecoderSpec spec = Described("modernbert_decoder", keys);
+    int local = 0;
+    for (const LayerSpec& layer : spec.layers) {
+      const auto& attention = std::get<AttentionSpec>(layer.blocks[0].part);
+      if (attention.window == 0) continue;
+      ++local;
+      EXPECT_EQ(attention.window, window);
+    }
+    EXPECT_GT(local, 0);
+  }
+}
+
 // What LFM3 assumes where nothing is said.
 TEST(FamilyKeysTest, Lfm3sLayers) {
   const DecoderSpec spec = Described("lfm3", R"({"num_hidden_layers": 7,
