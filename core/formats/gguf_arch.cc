@@ -77,6 +77,8 @@ constexpr GgufArch kArchs[] = {
     {"glm4moe", "SolarOpenForCausalLM", "solar_open", gguf_names::kGlm4Moe},
     {"bailingmoe2", "SarvamMoEForCausalLM", "sarvam_moe",
      gguf_names::kBailingMoe2},
+    {"bailingmoe2", "BailingMoeV2ForCausalLM", "bailing_moe_v2",
+     gguf_names::kBailingMoe2},
     {"minimax-m2", "MiniMaxM2ForCausalLM", "minimax_m2",
      gguf_names::kMiniMaxM2},
     {"llama4", "Llama4ForCausalLM", "llama4_text", gguf_names::kLlama4},
@@ -300,7 +302,9 @@ std::string_view GgufJoinedQkv(std::string_view model_type) {
   if (model_type == "gpt_neox" || model_type == "glm") return "qkv_proj";
   if (model_type == "gpt_bigcode") return "c_attn";
   const bool is_other = model_type == "bloom" || model_type == "falcon" ||
-                        model_type == "sarvam_moe";
+                        model_type == "sarvam_moe" ||
+                        model_type == "bailing_moe" ||
+                        model_type == "bailing_moe_v2";
   return is_other ? "query_key_value" : std::string_view();
 }
 

@@ -25,6 +25,8 @@ constexpr GgufFamilyDefaults kFamilyDefaults[] = {
     {"hy_v3", 128, 11158840.0, 1.0, 1e-5},
     {"solar_open", 128, 1e6, 1.0, 1e-5},
     {"sarvam_moe", 64, 8e6},
+    {"bailing_moe", 64, 8e6},
+    {"bailing_moe_v2", 64, 8e6},
     {"iquestcoder", 128, 1e4, 1.0, 1e-5},
     {"mixtral", 0, 1e6, 1.0, 1e-5},
     {"internlm3", 128, 1e4, 1.0, 1e-5},

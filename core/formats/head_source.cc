@@ -94,7 +94,10 @@ absl::StatusOr<std::optional<Layout>> ReadLayout(const Json& config) {
     return std::optional(layout);
   }
   if (*type == "falcon") return FalconLayout(config);
-  if (*type == "sarvam_moe") return SarvamLayout(config);
+  if (*type == "sarvam_moe" || *type == "bailing_moe" ||
+      *type == "bailing_moe_v2") {
+    return SarvamLayout(config);
+  }
   if (*type == "gpt_bigcode") {
     layout.fused = "c_attn";
     INLAY_ASSIGN_OR_RETURN(const bool multi_query,

@@ -20,7 +20,8 @@ namespace inlay {
 //                    head of keys, k, v) * head_dim]
 //   gpt_bigcode      P.c_attn           as gpt_neox's, without multi_query
 //   codegen          P.qkv_proj         [4 * (q, v, k) * hidden_size / 4]
-//   sarvam_moe       P.query_key_value  [(heads, kv_heads, kv_heads) *
+//   sarvam_moe, bailing_moe, bailing_moe_v2
+//                    P.query_key_value  [(heads, kv_heads, kv_heads) *
 //                    head_dim]
 // being rows of a weight and a bias, become "P.q_proj", "P.k_proj" and
 // "P.v_proj"; and of

@@ -24,14 +24,18 @@ absl::StatusOr<DecoderSpec> WithSettledHead(const DecoderSpec& spec,
   DecoderSpec settled = spec;
   const std::string head = std::exchange(settled.tied_head, {});
   const std::string matrix = head + ".weight";
-  if (!weights.Has(matrix)) return settled;
-  if (!weights.Has(spec.embedding)) {
-    settled.embedding = matrix;
-    return settled;
+  if (weights.Has(matrix)) {
+    bool is_same = true;
+    if (weights.Has(spec.embedding)) {
+      INLAY_ASSIGN_OR_RETURN(is_same, weights.AreEqual(spec.embedding, matrix));
+    } else {
+      settled.embedding = matrix;
+    }
+    if (!is_same) settled.head = head;
   }
-  INLAY_ASSIGN_OR_RETURN(const bool is_same,
-                         weights.AreEqual(spec.embedding, matrix));
-  if (!is_same) settled.head = head;
+  if (settled.head.empty() && std::exchange(settled.head_bias, false)) {
+    settled.tied_bias = head + ".bias";
+  }
   return settled;
 }
 
@@ -172,6 +176,7 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
                          Norm::Create(block_spec.sum_norm, spec.hidden_size,
                                       DType::kF32, DType::kF32, build));
   block.scale = block_spec.scale;
+  block.deferred = block_spec.deferred;
   if (spec.streams.has_value()) {
     INLAY_DCHECK(!block.finishes() && !block.sum_norm.present());
     INLAY_ASSIGN_OR_RETURN(
@@ -294,10 +299,16 @@ absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
                      build));
       INLAY_DCHECK(!layer.parallel ||
                    !(block.finishes() || block.sum_norm.present()));
+      INLAY_DCHECK(!block.deferred ||
+                   !(layer.parallel || layer.defers || block.finishes() ||
+                     block.sum_norm.present() || block.hyper.present()));
       needs_output_ |=
           layer.parallel || block.finishes() || block.hyper.present();
+      layer.defers |= block.deferred;
       layer.blocks.push_back(std::move(block));
     }
+    INLAY_DCHECK(!layer.blocks.back().deferred);
+    defers_ |= layer.defers;
     if (!layer_spec.scale.empty()) {
       INLAY_ASSIGN_OR_RETURN(layer.scale,
                              build.weights.Scalar(layer_spec.scale));
@@ -340,7 +351,8 @@ absl::Status Decoder::BuildNarrowed(ModelBuild& build) {
   narrows_ = CanNarrow(build);
   const std::vector<DecoderBlock>* const last =
       layers_.empty() ? nullptr : &layers_.back().blocks;
-  if (!narrows_ || last->size() != 2 || last->front().attention == nullptr) {
+  if (!narrows_ || last->size() != 2 || layers_.back().defers ||
+      last->front().attention == nullptr) {
     return absl::OkStatus();
   }
   narrowed_attention_ = last->front().attention;
@@ -440,10 +452,16 @@ absl::Status Decoder::BuildHead(const DecoderSpec& spec, ModelBuild& build) {
         before_head_,
         RowHead::Create({&narrow, 1}, LinearOutput::kActivation, build));
   }
+  if (!spec.head_layers.empty()) {
+    INLAY_DCHECK(!spec.embedding_projection.has_value());
+    INLAY_ASSIGN_OR_RETURN(
+        before_head_,
+        RowHead::Create(spec.head_layers, LinearOutput::kActivation, build));
+  }
   INLAY_DCHECK(!spec.head_bias || !spec.head.empty());
   if (spec.head.empty()) {
-    INLAY_ASSIGN_OR_RETURN(
-        head_, Linear::Over(embedding_, LinearOutput::kFloat, build));
+    INLAY_ASSIGN_OR_RETURN(head_, Linear::Over(embedding_, LinearOutput::kFloat,
+                                               build, spec.tied_bias));
   } else {
     INLAY_ASSIGN_OR_RETURN(head_, Linear::Create({spec.head, spec.vocab_size,
                                                   width, spec.head_bias},

@@ -1,5 +1,5 @@
 // Decoder: the Model that BuildDecoder makes. decoder_build.cc fills it,
-// decoder.cc runs it.
+// decoder.cc runs it, decoder_narrowed.cc its last layer for a few rows.
 #ifndef INLAY_CORE_MODEL_DECODER_IMPL_H_
 #define INLAY_CORE_MODEL_DECODER_IMPL_H_
 
@@ -35,6 +35,7 @@ struct DecoderBlock {
   Norm post_norm;
   Norm sum_norm;
   float scale = 1.0f;
+  bool deferred = false;  // BlockSpec
   HyperConnection hyper;  // where the residual stream is several
   Laurel laurel;
   std::unique_ptr<Sublayer> part;
@@ -48,15 +49,16 @@ struct DecoderBlock {
   bool finishes() const { return post_norm.present() || scale != 1.0f; }
   // hidden += part(pre_norm(hidden)), and no more.
   bool is_plain() const {
-    return !finishes() && !sum_norm.present() && !laurel.present();
+    return !finishes() && !sum_norm.present() && !laurel.present() && !deferred;
   }
 };
 
 struct DecoderLayer {
   std::vector<DecoderBlock> blocks;
   bool parallel = false;
-  Norm pre_norm;       // of all blocks, where parallel ones share it
-  float scale = 1.0f;  // of the residual stream after the blocks
+  bool defers = false;  // one of the blocks is deferred
+  Norm pre_norm;        // of all blocks, where parallel ones share it
+  float scale = 1.0f;   // of the residual stream after the blocks
   AltUpLayer altup;
   // What follows the first block's mixer, where that is all of the layer.
   LayerChain chain;
@@ -113,6 +115,7 @@ class Decoder : public Model {
     // A block's output before it is finished; or what parallel blocks before
     // the last add up to.
     TensorView output;
+    TensorView deferred;  // what a layer adds at its end
     TensorView per_layer;
     int32_t* selection = nullptr;  // [tokens, selects_]; null where that is 0
     RopeTables::Angles angles;
@@ -215,8 +218,9 @@ class Decoder : public Model {
   // The last layer's attention before its output projection.
   absl::Status AttendWanted(const Step& step, const Workspace& space,
                             const Few& few) const;
-  absl::Status ScaleLayer(const DecoderLayer& layer, const Step& step,
-                          const TensorView& hidden) const;
+  // What comes after the layer's blocks.
+  absl::Status FinishLayer(const DecoderLayer& layer, const Step& step,
+                           const Workspace& space) const;
 
   ModelInfo info_;
   KvLayout kv_layout_;
@@ -243,6 +247,7 @@ class Decoder : public Model {
   float logit_scale_ = 1.0f;
   float final_softcap_ = 0.0f;
   bool needs_output_ = false;  // Workspace::output
+  bool defers_ = false;        // some layer does
   bool narrows_ = false;       // ForwardNarrowed serves the last layer
   // The last layer's, where it leaves out rows, too.
   const AttentionBlock* narrowed_attention_ = nullptr;

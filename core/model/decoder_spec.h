@@ -4,66 +4,22 @@
 #ifndef INLAY_CORE_MODEL_DECODER_SPEC_H_
 #define INLAY_CORE_MODEL_DECODER_SPEC_H_
 
-#include <array>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
+#include "core/model/layer_spec.h"
+#include "core/model/recurrent_spec.h"
 #include "core/model/rope_scaling.h"
 #include "kernels/activation/activation.h"
 #include "kernels/activation/xielu.h"
-#include "kernels/columns/columns.h"
 #include "kernels/gated_norm/gated_norm.h"
-#include "kernels/linear_attention/linear_attention.h"
 #include "kernels/moe/routing.h"
 #include "kernels/rope/rope.h"
 
 namespace inlay {
-
-enum class NormKind : uint8_t {
-  kNone,
-  kRms,
-  kRmsZeroCentred,  // the weight is stored without its 1 (Gemma)
-  kLayer,           // has a bias too
-  kLayerNoBias,
-  kLayerZeroCentred,  // kLayer, stored like kRmsZeroCentred (Nemotron)
-};
-
-constexpr bool IsLayerNorm(NormKind kind) {
-  return kind == NormKind::kLayer || kind == NormKind::kLayerNoBias ||
-         kind == NormKind::kLayerZeroCentred;
-}
-
-constexpr bool IsZeroCentred(NormKind kind) {
-  return kind == NormKind::kRmsZeroCentred ||
-         kind == NormKind::kLayerZeroCentred;
-}
-
-// Tensors NAME.weight and, where there is a bias, NAME.bias; without a name, of
-// kRms and kLayerNoBias: none, every weight is 1.
-struct NormSpec {
-  NormKind kind = NormKind::kNone;
-  std::string name;
-  float epsilon = 0.0f;
-  std::string_view suffix = ".weight";  // "": the tensor is NAME itself
-  // > 0, of kLayerNoBias and of heads: NAME.weight is [heads, width], a row of
-  // weights for each head.
-  int heads = 0;
-  bool heads_apart = false;  // NAME.N.weight [width] of each head N instead
-};
-
-// Tensors NAME.weight [n, k] (or [k, n] when transposed) and NAME.bias [n].
-struct LinearSpec {
-  std::string name;
-  int64_t n = 0;
-  int64_t k = 0;
-  bool bias = false;
-  bool transposed = false;  // stored input by output (GPT-2)
-};
 
 // What scores grow by with how far the key is from the query (relative position
 // biases): each head's own number for each distance, of a table that layers may
@@ -169,6 +125,9 @@ struct LatentAttentionSpec {
   // rows of `key_dim`, and its values.
   LinearSpec up_keys;
   LinearSpec up_values;
+  // Of what the part reads: its sigmoids multiply what heads give, one for all
+  // of a head (Ling 3).
+  std::optional<LinearSpec> gate;
   LinearSpec output;
   int rope = -1;  // index into DecoderSpec::ropes; -1: no rotation
   RopeStyle rope_style = RopeStyle::kInterleaved;
@@ -269,6 +228,8 @@ struct MlpSpec {
 // The sum over the experts that the router chooses for a token of weight *
 // expert(x), and of a shared expert's, which every token goes to.
 struct MoeSpec {
+  // Of more experts than `experts` has, those beyond give back what they read
+  // (LongCat-Flash's zero-computation experts). These have no latents.
   RoutingDesc routing;
   LinearSpec router;       // a logit an expert
   std::string correction;  // tensor [num_experts], RoutingParams; "": none
@@ -323,126 +284,6 @@ struct PerLayerSpec {
   LinearSpec output;
 };
 
-// y = output(c * conv(b * x)), where `input` gives b, c and x side by side
-// (LFM2).
-struct ShortConvSpec {
-  LinearSpec input;
-  LinearSpec output;
-  std::string conv;  // tensors CONV.weight [width, 1, num_taps], CONV.bias
-  bool conv_bias = false;
-  int num_taps = 0;
-  int64_t width = 0;
-};
-
-// Mamba 2: `input` gives z, x, B, C and dt side by side; x, B and C go through
-// the convolution.
-struct MambaSpec {
-  int num_heads = 0;
-  int head_dim = 0;
-  int num_groups = 1;  // heads that share B and C are a group
-  int state_size = 0;
-  int num_taps = 0;
-  bool conv_bias = true;
-  float least_step = 0.0f;
-  float most_step = std::numeric_limits<float>::infinity();
-  LinearSpec input;
-  LinearSpec output;
-  // Tensors PREFIX.conv1d.weight, .A_log, .D and .dt_bias.
-  std::string prefix;
-  NormSpec norm;  // of kind kNone: the gate alone
-  int norm_groups = 1;
-  bool gate_first = true;
-  // What z, x, B, C and dt are multiplied by before all else, and the output.
-  std::array<float, 5> input_scales = {1, 1, 1, 1, 1};
-  float output_scale = 1.0f;
-
-  int64_t inner() const { return int64_t{num_heads} * head_dim; }
-  int64_t bc_width() const { return int64_t{num_groups} * state_size; }
-  int64_t conv_width() const { return inner() + 2 * bc_width(); }
-};
-
-// Mamba 1: `input` gives x and z side by side; x goes through the convolution,
-// of whose outputs `low` gives dt, of low rank, B and C; `steps` widens dt.
-struct SelectiveSpec {
-  int64_t width = 0;  // of x and z
-  int64_t rank = 0;
-  int state_size = 0;
-  int num_taps = 0;
-  bool conv_bias = true;
-  LinearSpec input;
-  LinearSpec low;
-  LinearSpec steps;
-  LinearSpec output;
-  // Tensors PREFIX.conv1d.weight, .conv1d.bias, .A_log [width, state_size] and
-  // .D [width].
-  std::string prefix;
-  // RMS norms of one epsilon, or none of the three.
-  NormSpec dt_norm;
-  NormSpec b_norm;
-  NormSpec c_norm;
-};
-
-// Gated DeltaNet and Kimi delta attention. q, k and v go through convolutions,
-// q and k to length 1.
-struct DeltaSpec {
-  int num_heads = 0;
-  int num_key_heads = 0;
-  int key_dim = 0;
-  int value_dim = 0;
-  int num_taps = 0;
-  // Whose outputs side by side, their columns in the order given (empty: as
-  // they are), are q, k and v, and z where it is no layer of its own; and b and
-  // a.
-  std::vector<LinearSpec> qkvz;
-  std::vector<ColumnRun> qkvz_order;
-  std::vector<LinearSpec> ba;
-  std::vector<ColumnRun> ba_order;
-  // Of low rank: layer 1 reads what layer 0 gives.
-  std::vector<LinearSpec> low_rank_z;
-  std::vector<LinearSpec> low_rank_a;
-  std::vector<std::string> convs;  // one of q, k and v together, or each
-  // Channels of each of several; empty: those of q, k and v.
-  std::vector<int64_t> conv_widths;
-  float key_length = 1.0f;       // what keys are brought to
-  std::string a_log;             // tensor [num_heads]
-  std::string dt_bias;           // tensor [num_heads * decay channels]
-  bool decays_channels = false;  // a channel of the keys each
-  NormSpec norm;                 // of each head's values
-  GateFunction gate = GateFunction::kSilu;
-  LinearSpec output;
-
-  int64_t key_width() const { return int64_t{num_key_heads} * key_dim; }
-  int64_t value_width() const { return int64_t{num_heads} * value_dim; }
-  int64_t conv_width() const { return 2 * key_width() + value_width(); }
-  int64_t decay_width() const {
-    return int64_t{num_heads} * (decays_channels ? key_dim : 1);
-  }
-};
-
-// Linear attention with a fixed decay a head or none: lightning attention
-// (arXiv:2401.04658; MiniMax-01, arXiv:2501.08313), whose feature map is an
-// activation, of q, k and v alike; plain linear attention (Katharopoulos et
-// al., arXiv:2006.16236), with a feature map of q and k and a normaliser.
-struct LightningSpec {
-  int num_heads = 0;
-  int head_dim = 0;
-  std::optional<Activation> activation;        // of q, k and v alike
-  FeatureMap feature_map = FeatureMap::kNone;  // of q and k, after that
-  bool normalised = false;
-  float normaliser_epsilon = 0.0f;
-  // q, k and v, or one layer: head by head its q, k and v.
-  std::vector<LinearSpec> qkv;
-  std::optional<LinearSpec> gate;  // its sigmoid comes after the norm
-  LinearSpec output;
-  // Of all heads together, or of each head with one weight [head_dim]; kRms, or
-  // kNone: there is none.
-  NormSpec norm;
-  bool norm_heads = false;
-  std::vector<float> decays;  // [num_heads], factors; empty: none
-
-  int64_t width() const { return int64_t{num_heads} * head_dim; }
-};
-
 // Both read the same input, their outputs are added (Falcon H1).
 struct AttentionMambaSpec {
   AttentionSpec attention;
@@ -477,6 +318,11 @@ struct BlockSpec {
   std::string hyper;
   // With pre_norm and post_norm, without scale and sum_norm.
   std::optional<LaurelSpec> laurel;
+  // What the part gives is added when all blocks of the layer have run
+  // (LongCat-Flash's shortcut). One block of a layer, and not its last; without
+  // post_norm, sum_norm and scale, in layers that are not parallel, of one
+  // residual stream.
+  bool deferred = false;
   PartSpec part;
 };
 
@@ -606,7 +452,11 @@ struct DecoderSpec {
   // Of a tied head: its NAME in files that store it all the same. One that
   // differs from the embedding is used; without an embedding it is that, too.
   std::string tied_head;
-  bool head_bias = false;      // NAME.bias; not of a tied head
+  bool head_bias = false;  // NAME.bias, of the tied head's NAME, too
+  std::string tied_bias;   // what became of that where there is no `head`
+  // What the head reads of the last norm's output; empty: that. Without
+  // embedding_projection.
+  std::vector<HeadLayerSpec> head_layers;
   float logit_scale = 1.0f;    // multiplies the logits, before the softcap
   float final_softcap = 0.0f;  // 0: none
 };

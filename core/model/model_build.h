@@ -64,6 +64,7 @@ inline constexpr std::string_view kOpNames[] = {
     "linear_chain",
     "match_magnitude",
     "moe_combine",
+    "moe_identity",
     "moe_router",
     "moe_routing",
     "rms_norm",

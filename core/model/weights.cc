@@ -154,10 +154,8 @@ absl::Status WeightLoader::Count(uint64_t elements, uint64_t bytes) {
 }
 
 void WeightLoader::Plan(PlannedWeight weight) {
-  if (mode_ != Mode::kPlan) return;
-  if (planned_names_.insert(weight.name).second) {
-    planned_.push_back(std::move(weight));
-  }
+  const bool first = planned_names_.insert(weight.name).second;
+  if (first && mode_ == Mode::kPlan) planned_.push_back(std::move(weight));
 }
 
 DType WeightLoader::PrevailingDType() const {
@@ -353,9 +351,11 @@ absl::Status WeightLoader::Widen(const std::string& name,
     }
   }
   if (info != nullptr) shape = info->shape;
+  // Two blocks may read behind one norm (LongCat-Flash's).
+  const bool again = planned_names_.contains(name);
   Plan({name, {shape.begin(), shape.end()}, kind, info});
   const size_t wide_bytes = static_cast<size_t>(size) * sizeof(float);
-  INLAY_RETURN_IF_ERROR(Count(static_cast<uint64_t>(size),
+  INLAY_RETURN_IF_ERROR(Count(again ? 0 : static_cast<uint64_t>(size),
                               info == nullptr ? wide_bytes : info->bytes));
   if (mode_ == Mode::kPlan) return absl::OkStatus();
   if (info == nullptr) {
@@ -373,9 +373,15 @@ absl::Status WeightLoader::Widen(const std::string& name,
 }
 
 absl::StatusOr<const float*> WeightLoader::Vector(const std::string& name,
-                                                  int64_t size,
-                                                  VectorKind kind) {
-  return StackedVector({{name, size}}, kind);
+                                                  int64_t size, VectorKind kind,
+                                                  float factor) {
+  if (factor == 1.0f || mode_ == Mode::kPlan) {
+    return StackedVector({{name, size}}, kind);
+  }
+  std::vector<float> values(static_cast<size_t>(size));
+  INLAY_RETURN_IF_ERROR(Widen(name, {size}, kind, values.data()));
+  for (float& value : values) value *= factor;
+  return Constants(values);
 }
 
 absl::StatusOr<float> WeightLoader::Scalar(const std::string& name) {

@@ -132,10 +132,10 @@ class WeightLoader {
   bool SameDType(absl::Span<const Rows> parts) const;
   // What all of them say of their inputs.
   InputCodes InputCodesOf(absl::Span<const Rows> parts) const;
-  // A vector [size], widened to float32; the file may have dimensions of 1
-  // besides. Null when planning.
+  // A vector [size], widened to float32 and times `factor`; the file may have
+  // dimensions of 1 besides. Null when planning.
   absl::StatusOr<const float*> Vector(const std::string& name, int64_t size,
-                                      VectorKind kind);
+                                      VectorKind kind, float factor = 1.0f);
   // A vector of one element, on the host. 1 when planning.
   absl::StatusOr<float> Scalar(const std::string& name);
   // Vectors one after another; of an empty name: zeros.

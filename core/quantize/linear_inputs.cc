@@ -108,6 +108,7 @@ void AddLatent(const LatentAttentionSpec& latent, size_t first,
   LinearInput& input = (*inputs)[first];
   input.readers.push_back(&latent.query.front());
   input.readers.push_back(&latent.down);
+  if (latent.gate.has_value()) input.readers.push_back(&*latent.gate);
   if (latent.query.size() > 1) {
     read_norm(latent.query_norm, latent.query.back());
   }
@@ -179,16 +180,45 @@ void AddExperts(const MoeSpec& moe, size_t first,
   }
 }
 
+// Of those the one behind the same norm, or one more.
+size_t InputBehind(const NormSpec& norm, std::vector<LinearInput>* inputs) {
+  for (size_t i = 0; i < inputs->size() && !norm.name.empty(); ++i) {
+    const NormSpec* const other = (*inputs)[i].norm;
+    if (other != nullptr && other->name == norm.name) return i;
+  }
+  inputs->emplace_back();
+  return inputs->size() - 1;
+}
+
+// What experts without matrices read goes on as it is: their norm's output is
+// not to be divided.
+void KeepWhatGoesOn(const LayerSpec& layer, std::vector<LinearInput>* inputs) {
+  const bool shares = layer.pre_norm.kind != NormKind::kNone;
+  for (const BlockSpec& block : layer.blocks) {
+    const auto* moe = std::get_if<MoeSpec>(&block.part);
+    if (moe == nullptr ||
+        moe->routing.num_experts == static_cast<int>(moe->experts.size())) {
+      continue;
+    }
+    const NormSpec& norm = shares ? layer.pre_norm : block.pre_norm;
+    for (LinearInput& input : *inputs) {
+      if (input.norm != nullptr && input.norm->name == norm.name) {
+        input.norm = nullptr;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<LinearInput> InputsOf(const LayerSpec& layer) {
   std::vector<LinearInput> inputs;
   const bool shares = layer.pre_norm.kind != NormKind::kNone;
   for (const BlockSpec& block : layer.blocks) {
-    // Blocks that share the layer's norm read one input.
+    // Blocks that share a norm read one input.
     const NormSpec& norm = shares ? layer.pre_norm : block.pre_norm;
-    const size_t first = shares ? 0 : inputs.size();
-    if (first == inputs.size()) inputs.emplace_back();
+    const size_t first =
+        shares && !inputs.empty() ? 0 : InputBehind(norm, &inputs);
     // Laurel reads what is normed too, and adds it to its sum.
     if (norm.kind != NormKind::kNone && !block.laurel.has_value()) {
       inputs[first].norm = &norm;
@@ -221,6 +251,7 @@ std::vector<LinearInput> InputsOf(const LayerSpec& layer) {
       AddRecurrent(block.part, first, &inputs);
     }
   }
+  KeepWhatGoesOn(layer, &inputs);
   return inputs;
 }
 

@@ -297,9 +297,12 @@ class Slab {
     if (lane_ >= (kChannel ? 32 : 1)) return;
 #pragma unroll
     for (int i = 0; i < kGates; ++i) {
-      const float step = GateStep(args_.gates, ToFloat(a_[i]), bias_[i]);
-      shared_.decays[lane_ * kGates + i] =
-          makes_gates() ? GateDecay(a_log_, step) : 0.0f;
+      const float x = ToFloat(a_[i]);
+      const float decay =
+          args_.gates.bound < 0.0f
+              ? BoundedDecay(args_.gates, a_log_, x, bias_[i])
+              : GateDecay(a_log_, GateStep(args_.gates, x, bias_[i]));
+      shared_.decays[lane_ * kGates + i] = makes_gates() ? decay : 0.0f;
     }
   }
 

@@ -26,6 +26,13 @@ __device__ inline float GateBeta(float b) {
   return __fdiv_rn(1.0f, __fadd_rn(1.0f, expf(-b)));
 }
 
+// Where desc.bound is below 0.
+__device__ inline float BoundedDecay(const StateGatesDesc& desc, float a_log,
+                                     float x, float bias) {
+  const float raw = __fmul_rn(expf(a_log), fmaf(desc.x_scale, x, bias));
+  return expf(__fmul_rn(desc.bound, GateBeta(raw)));
+}
+
 }  // namespace inlay
 
 #endif  // INLAY_KERNELS_LINEAR_ATTENTION_STATE_GATES_CUH_

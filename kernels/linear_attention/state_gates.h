@@ -5,8 +5,13 @@
 //   decay = exp(-exp(a_log) step)
 //   beta  = sigmoid(b), or step where there is no b
 //
+// or, where decays have a bound,
+//
+//   decay = exp(bound sigmoid(exp(a_log) (x_scale x + bias)))
+//
 // Mamba 2's discretisation (arXiv:2405.21060), gated DeltaNet's (2412.06464)
-// and Kimi delta attention's gates (2510.26692; a channel at a time).
+// and Kimi delta attention's gates (2510.26692; a channel at a time; bounded
+// ones: Ling 3).
 #ifndef INLAY_KERNELS_LINEAR_ATTENTION_STATE_GATES_H_
 #define INLAY_KERNELS_LINEAR_ATTENTION_STATE_GATES_H_
 
@@ -24,6 +29,7 @@ struct StateGatesDesc {
   float x_scale = 1.0f;
   float least = 0.0f;
   float most = std::numeric_limits<float>::infinity();
+  float bound = 0.0f;  // < 0: of decays' logarithms; then there is b
   DType activation = DType::kF32;
 };
 

@@ -11,6 +11,8 @@ namespace {
 // Beyond 40 log(1 + e^x) is x, and further e^x is infinite.
 double Softplus(double x) { return x > 40.0 ? x : std::log1p(std::exp(x)); }
 
+double Sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
 void GateRow(const StateGatesDesc& desc, const StateGatesParams& params,
              int64_t row) {
   const float* x = params.x.row<const float>(row);
@@ -24,10 +26,11 @@ void GateRow(const StateGatesDesc& desc, const StateGatesParams& params,
          ++i) {
       const double raw = double{desc.x_scale} * x[i] + params.bias[i];
       step = std::clamp<double>(Softplus(raw), desc.least, desc.most);
-      decay[i] = static_cast<float>(std::exp(-rate * step));
+      decay[i] = static_cast<float>(std::exp(
+          desc.bound < 0.0f ? desc.bound * Sigmoid(rate * raw) : -rate * step));
     }
-    beta[head] = static_cast<float>(
-        b == nullptr ? step : 1.0 / (1.0 + std::exp(-double{b[head]})));
+    beta[head] =
+        static_cast<float>(b == nullptr ? step : Sigmoid(double{b[head]}));
   }
 }
 

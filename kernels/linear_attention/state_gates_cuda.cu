@@ -23,8 +23,11 @@ __global__ void StateGates(CudaMatrix<const T> x_rows,
   const int64_t i = blockIdx.x % chunks * kCudaMapThreads + threadIdx.x;
   if (i >= desc.num_heads * desc.channels) return;
   const int64_t head = i / desc.channels;
-  const float step = GateStep(desc, ToFloat(x_rows.row(row)[i]), bias[i]);
-  decay_rows.row(row)[i] = GateDecay(a_log[head], step);
+  const float x = ToFloat(x_rows.row(row)[i]);
+  const float step = GateStep(desc, x, bias[i]);
+  decay_rows.row(row)[i] = desc.bound < 0.0f
+                               ? BoundedDecay(desc, a_log[head], x, bias[i])
+                               : GateDecay(a_log[head], step);
   if (i != head * desc.channels) return;
   float* const beta = beta_rows.row(row) + head;
   if (b_rows.data == nullptr) {

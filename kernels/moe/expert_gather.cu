@@ -45,6 +45,7 @@ struct CodesToGather {
   const int32_t* experts;
   const int32_t* offsets;
   const int32_t* slots;
+  int num_experts;
   int num_slots;
   int slots_a_row;
 };
@@ -60,6 +61,7 @@ __global__ void __launch_bounds__(32 * kCodesRows)
   if (i >= x.num_slots) return;
   const int slot = x.slots[i];
   const int expert = x.experts[slot];
+  if (expert >= x.num_experts) return;
   const int offset = x.offsets[expert];
   const int64_t place = ExpertRowsBegin(expert, offset) + i - offset;
   const int64_t row = slot / x.slots_a_row;
@@ -111,6 +113,7 @@ absl::Status GatherExpertCodes(const ExpertLinearDesc& desc,
                                 params.experts,
                                 params.offsets,
                                 params.slots,
+                                desc.num_experts,
                                 static_cast<int>(slots),
                                 desc.row_a_slot ? 1 : desc.top_k};
   return LaunchCuda("expert_linear", stream,

@@ -96,7 +96,7 @@ __device__ ExpertItem FindExpertItem(const ExpertItems& items, int index) {
   }
   if (items.single) {
     item.expert = items.experts[index];
-    item.rows = 1;
+    item.rows = item.expert < items.num_experts ? 1 : 0;
     item.first = index;
     return item;
   }

@@ -47,8 +47,11 @@ struct ExpertLinearParams {
   const float* x_scales = nullptr;
   ExpertMatrices w;
   const float* bias = nullptr;  // [num_experts, n] or null
-  // As routing gives them, of all tokens of the call. CUDA rows: all null where
-  // each token goes to every expert (top_k is num_experts): slot t * top_k + e.
+  // As routing gives them, of all tokens of the call. Routing may know more
+  // experts (identity.h): their numbers are num_experts and up, so their slots
+  // are listed last, and their rows of y stay as they are. CUDA rows: all null
+  // where each token goes to every expert (top_k is num_experts): slot t *
+  // top_k + e.
   const int32_t* experts = nullptr;
   const int32_t* offsets = nullptr;
   const int32_t* slots = nullptr;

@@ -37,6 +37,10 @@ std::vector<DeltaShape> Shapes(DType type) {
     }
   }
   shapes.push_back({3, 3, 128, 128, false, type, GateFunction::kSilu});
+  for (const int dim : {32, 128}) {
+    shapes.push_back(
+        {2, 2, dim, dim, true, type, GateFunction::kSigmoid, -5.0f});
+  }
   return shapes;
 }
 
@@ -44,7 +48,8 @@ std::string Name(const DeltaShape& shape) {
   return std::string(DTypeName(shape.type)) + " heads " +
          std::to_string(shape.num_heads) + " keys " +
          std::to_string(shape.key_dim) + " channels " +
-         std::to_string(shape.decays_channels);
+         std::to_string(shape.decays_channels) + " bound " +
+         std::to_string(shape.bound);
 }
 
 CudaTestMatrix Lengths(const DeltaShape& shape) {

@@ -435,8 +435,11 @@ TEST(ShortConvTest, MatchesFloat64HoweverItIsCut) {
 
 TEST(StateGatesTest, MatchesFloat64) {
   TestCpu cpu(2);
-  for (const bool delta : {false, true}) {
+  for (const auto& kind :
+       {std::pair{false, 0.0f}, {true, 0.0f}, {true, -5.0f}}) {
+    const bool delta = kind.first;
     StateGatesDesc desc;
+    desc.bound = kind.second;
     desc.num_heads = 3;
     desc.channels = delta ? 5 : 1;
     if (!delta) {
@@ -451,14 +454,19 @@ TEST(StateGatesTest, MatchesFloat64) {
     TestMatrix b = RandomMatrix(DType::kF32, 4, desc.num_heads, 2);
     TestMatrix bias = RandomMatrix(DType::kF32, 1, width, 3);
     TestMatrix a_log = RandomMatrix(DType::kF32, 1, desc.num_heads, 4);
+    const auto raw = [&](int64_t r, int64_t c) {
+      return double{desc.x_scale} * x(r, c) + bias(0, c);
+    };
     const auto step = [&](int64_t r, int64_t c) {
-      const double raw = double{desc.x_scale} * x(r, c) + bias(0, c);
-      const double soft = raw > 100 ? raw : std::log1p(std::exp(raw));
+      const double soft =
+          raw(r, c) > 100 ? raw(r, c) : std::log1p(std::exp(raw(r, c)));
       return std::clamp<double>(soft, desc.least, desc.most);
     };
     const auto decay = [&](int64_t r, int64_t c) {
-      return std::exp(-std::exp(double{a_log(0, c / desc.channels)}) *
-                      step(r, c));
+      const double rate = std::exp(double{a_log(0, c / desc.channels)});
+      return std::exp(desc.bound < 0
+                          ? desc.bound / (1 + std::exp(-rate * raw(r, c)))
+                          : -rate * step(r, c));
     };
     const auto beta = [&](int64_t r, int64_t c) {
       return delta ? 1.0 / (1.0 + std::exp(-double{b(r, c)})) : step(r, c);

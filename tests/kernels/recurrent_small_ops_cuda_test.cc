@@ -24,8 +24,10 @@ using ::inlay::testing::TestMatrix;
 
 constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16};
 
-void TestStateGates(const TestCuda& cuda, bool delta, DType dtype) {
+void TestStateGates(const TestCuda& cuda, bool delta, float bound,
+                    DType dtype) {
   StateGatesDesc desc;
+  desc.bound = bound;
   desc.num_heads = 70;
   desc.channels = delta ? 5 : 1;
   desc.activation = dtype;
@@ -41,16 +43,22 @@ void TestStateGates(const TestCuda& cuda, bool delta, DType dtype) {
   const TestMatrix b = RandomMatrix(dtype, 4, desc.num_heads, 2);
   const TestMatrix bias = RandomMatrix(DType::kF32, 1, width, 3);
   const TestMatrix a_log = RandomMatrix(DType::kF32, 1, desc.num_heads, 4);
+  const auto raw = [&](int64_t r, int64_t c) {
+    return double{desc.x_scale} * x(r, c) + bias(0, c);
+  };
   const auto step = [&](int64_t r, int64_t c) {
-    const double raw = double{desc.x_scale} * x(r, c) + bias(0, c);
-    const double soft = raw > 100 ? raw : std::log1p(std::exp(raw));
+    const double soft =
+        raw(r, c) > 100 ? raw(r, c) : std::log1p(std::exp(raw(r, c)));
     return std::clamp<double>(soft, desc.least, desc.most);
   };
   const auto rate = [&](int64_t c) {
     return std::exp(double{a_log(0, c / desc.channels)});
   };
+  const auto share = [&](int64_t r, int64_t c) {
+    return 1.0 / (1.0 + std::exp(-rate(c) * raw(r, c)));
+  };
   const auto decay = [&](int64_t r, int64_t c) {
-    return std::exp(-rate(c) * step(r, c));
+    return std::exp(bound < 0 ? bound * share(r, c) : -rate(c) * step(r, c));
   };
   const auto beta = [&](int64_t r, int64_t c) {
     return delta ? 1.0 / (1.0 + std::exp(-double{b(r, c)})) : step(r, c);
@@ -65,7 +73,16 @@ void TestStateGates(const TestCuda& cuda, bool delta, DType dtype) {
   const auto step_tolerance = [&](int64_t r, int64_t c) {
     return step(r, c) * kUnitF32 * (8 + 2 * exponent(r, c)) + 1e-37;
   };
+  // With a bound: its share errs by a few units in the last place, and by what
+  // its exponent does, which counts by the share's own slope.
   const auto decay_tolerance = [&](int64_t r, int64_t c) {
+    if (bound < 0) {
+      const double slope = 1 - share(r, c);
+      return decay(r, c) * kUnitF32 *
+                 (8 - bound * share(r, c) *
+                          (8 + 8 * slope * rate(c) * (1 + exponent(r, c)))) +
+             1e-37;
+    }
     return decay(r, c) * (8 * kUnitF32 * (1 + rate(c) * step(r, c)) +
                           rate(c) * step_tolerance(r, c)) +
            1e-37;
@@ -103,10 +120,11 @@ TEST(StateGatesCudaTest, MatchesFloat64) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;
   for (const DType dtype : kFloats) {
-    for (const bool delta : {false, true}) {
-      SCOPED_TRACE(::testing::Message()
-                   << DTypeName(dtype) << " delta " << delta);
-      TestStateGates(cuda, delta, dtype);
+    for (const auto& [delta, bound] :
+         {std::pair{false, 0.0f}, {true, 0.0f}, {true, -5.0f}}) {
+      SCOPED_TRACE(::testing::Message() << DTypeName(dtype) << " delta "
+                                        << delta << " bound " << bound);
+      TestStateGates(cuda, delta, bound, dtype);
     }
   }
 }

@@ -63,6 +63,18 @@ FAMILIES = {
     "gpt2": {"cases": [
         {"activation_function": "gelu"}, {"activation_function": "relu"}, {"scale_attn_weights": False}, {"scale_attn_by_inverse_layer_idx": True},
         {"reorder_and_upcast_attn": True}, {"layer_norm_epsilon": 0.1}, {"n_inner": 100}, {"tie_word_embeddings": False}]},
+    "openai-gpt": {"base": NARROW_GPT, "cases": [
+        {"afn": "relu"}, {"afn": "silu"}, {"afn": "swish"}, {"layer_norm_epsilon": 0.1}, {"n_head": 2}, {"n_layer": 1}, {"tie_word_embeddings": False}],
+        "edits": [({}, {"afn": "gelu_new"}), ({}, {"n_embd": "(removed)", "hidden_size": 64}), ({}, {"n_layer": "(removed)", "num_hidden_layers": 2}),
+                  ({}, {"n_head": "(removed)", "num_attention_heads": 4})]},
+    # A window of one token, or none, is nothing that transformers has a mask for.
+    "modernbert-decoder": {"base": {"num_key_value_heads": "(removed)", "local_attention": 12, "cls_token_id": 1, "sep_token_id": 2}, "cases": [
+        {"local_attention": 2}, {"local_attention": 7}, {"local_attention": 300}, {"norm_bias": True}, {"attention_bias": True}, {"mlp_bias": True}, {"hidden_activation": "silu"},
+        {"norm_eps": 0.1}, {"decoder_bias": False}, {"classifier_bias": True}, {"classifier_activation": "relu"}, {"tie_word_embeddings": False},
+        {"tie_word_embeddings": False, "decoder_bias": False}, {"layer_types": MIXED}, {"layer_types": FULL_FIRST}, {"global_attn_every_n_layers": 1}, {"global_attn_every_n_layers": 2},
+        {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 500.0}, "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}}],
+        "edits": [({}, {"rope_parameters": "(removed)", "global_rope_theta": 500.0, "local_rope_theta": 50.0}),
+                  ({}, {"layer_types": "(removed)", "global_attn_every_n_layers": 2}), ({}, {"head_dim": 24}), ({}, {"num_key_value_heads": 2})]},
     "olmo2": {"old_ropes": {}, "cases": [
         {"attention_bias": True}, {"tie_word_embeddings": True}, {"rms_norm_eps": 0.1}, {"hidden_act": "gelu"}, *HEADS, *ROPES]},
     # Old files: transformers 5 takes rope_theta for full layers and its own default for the others; published files have that default.

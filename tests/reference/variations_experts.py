@@ -100,6 +100,14 @@ FAMILIES = {
         {"mlp_layer_types": ["sparse", "dense", "sparse"]}, {"mlp_layer_types": None, "first_k_dense_replace": 0, "moe_layer_freq": 2},
     ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"routed_scaling_factor": 1.0}), ({}, {"topk_method": "greedy"}), ({}, {"mlp_layer_types": "(removed)"}),
                  ({}, {"mlp_layer_types": "(removed)", "first_k_dense_replace": 2}), *ROPE_EDITS]},
+    # As published, without matrices of experts that give back what they read: transformers 5.24 does not load those.
+    "longcat_flash": {"base": {**LATENT, "pad_token_id": None, "num_hidden_layers": "(removed)", "num_layers": 2, "head_dim": 8, "intermediate_size": "(removed)", "ffn_hidden_size": 24,
+                               "n_routed_experts": 6, "zero_expert_num": 3, "moe_topk": 4, "expert_ffn_hidden_size": 20}, "cases": [
+        {"tie_word_embeddings": True}, {"attention_bias": True}, {"v_head_dim": 16}, {"zero_expert_num": 0}, {"zero_expert_num": 12}, {"moe_topk": 1}, {"moe_topk": 9, "n_routed_experts": 5, "zero_expert_num": 5},
+        {"q_lora_rank": 64}, {"kv_lora_rank": 40}, {"num_layers": 1},
+    ], "edits": [*ACTIVATIONS, ({}, {"routed_scaling_factor": 1.0}), ({}, {"num_key_value_heads": "(removed)"}), ({}, {"num_layers": "(removed)", "num_hidden_layers": 4}),
+                 ({}, {"n_routed_experts": "(removed)", "num_local_experts": 6}), ({}, {"moe_topk": "(removed)", "num_experts_per_tok": 4}),
+                 ({}, {"moe_topk": 2}), *ROPE_EDITS]},
     "youtu": {"base": {**LATENT, "pad_token_id": None}, "cases": [
         {"tie_word_embeddings": False}, {"attention_bias": True}, {"q_lora_rank": None}, {"rope_interleave": False}, {"v_head_dim": 16},
     ], "edits": [*ACTIVATIONS, *ROPE_EDITS]},

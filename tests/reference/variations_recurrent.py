@@ -268,6 +268,24 @@ FAMILIES = {
         ({}, {"mla_use_nope": True, "moe_router_activation_func": "sigmoid", "use_grouped_topk": True}),
         ({}, {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}}),
     ]},
+    # Where the last group of layers is not whole, published code and transformers differ; the latter reads tie_word_embeddings and ties nothing.
+    "bailing_hybrid": {"base": {
+        "hidden_size": 32, "head_dim": 12, "num_hidden_layers": 4, "max_position_embeddings": 64, "num_key_value_heads": 4, "q_lora_rank": None, "bos_token_id": 1,
+        "kv_lora_rank": 16, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10, "num_experts_per_tok": 3, "moe_intermediate_size": 20,
+        "intermediate_size": 40, "num_local_experts": 8, "n_group": 2, "topk_group": 1, "layer_group_size": 2, "first_k_dense_replace": 1, "rope_theta": 5000.0,
+    }, "old_ropes": {}, "cases": [
+        {"q_lora_rank": 20}, {"v_head_dim": 16}, {"n_shared_experts": 2}, {"short_conv_kernel_size": 3}, {"head_dim": 8}, {"head_dim": 32}, {"kda_safe_gate": False}, {"kda_lower_bound": -1.5},
+        {"layer_types": ["full_attention", "full_attention", "linear_attention", "linear_attention"]}, {"layer_group_size": 4}, {"layer_group_size": 3, "num_hidden_layers": 3},
+        {"mlp_layer_types": ["sparse", "dense", "sparse", "dense"]}, {"first_k_dense_replace": 0}, {"attention_bias": True}, {"attention_bias": True, "q_lora_rank": 20}, {"norm_topk_prob": False},
+    ], "edits": [
+        ({}, {"rms_norm_eps": 0.3}), ({}, {"hidden_act": "gelu"}), ({}, {"routed_scaling_factor": 3.3}), ({}, {"kda_lower_bound": -2.0}), ({}, {"kda_safe_gate": False}),
+        ({}, {"moe_renormalize": False}), ({}, {"num_experts": "(removed)", "num_local_experts": 8}),
+        ({}, {"head_dim": 12, "linear_head_dim": "(removed)", "linear_num_heads": "(removed)", "linear_conv_kernel_dim": "(removed)", "layer_types": "(removed)", "mlp_layer_types": "(removed)"}),
+        ({}, {"num_expert_group": 4, "topk_group": 2}), ({}, {"num_experts_per_token": 2}), ({}, {"partial_rotary_factor": 0.5, "rotary_dim": 4}),
+        ({}, {"rope_parameters": {"rope_type": "default", "rope_theta": 300.0, "partial_rotary_factor": 0.5}}), ({}, {"rope_parameters": "(removed)"}),
+        ({}, {"rope_parameters": "(removed)", "rope_theta": 300.0}), ({}, {"group_norm_size": 1, "no_kda_lora": True, "gated_attention_proj_granularity_type": "head_wise"}),
+        *(({}, rope) for rope in ROPES),
+    ]},
     "minimax": {"base": {
         "hidden_size": 32, "head_dim": 8, "num_hidden_layers": 4, "max_position_embeddings": 64, "num_experts_per_tok": 2, "num_local_experts": 6,
         "intermediate_size": 24, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}, "full_attn_alpha_factor": 1.3,

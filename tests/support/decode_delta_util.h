@@ -16,6 +16,7 @@ struct DeltaShape {
   bool decays_channels;
   DType type;
   GateFunction gate = GateFunction::kSilu;
+  float bound = 0.0f;  // of decays
 
   int64_t keys() const { return int64_t{num_key_heads} * key_dim; }
   int64_t values() const { return int64_t{num_heads} * value_dim; }
@@ -35,6 +36,7 @@ inline DecodeDeltaDesc DecodeDeltaDescOf(const DeltaShape& shape) {
   desc.gates.num_heads = shape.num_heads;
   desc.gates.channels = shape.decays() / shape.num_heads;
   desc.gates.activation = shape.type;
+  desc.gates.bound = shape.bound;
   desc.rule.num_heads = shape.num_heads;
   desc.rule.num_key_heads = shape.num_key_heads;
   desc.rule.key_dim = shape.key_dim;

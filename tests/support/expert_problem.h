@@ -253,6 +253,9 @@ class ExpertProblem {
   }
 
   int64_t num_slots() const { return tokens_ * desc_.top_k; }
+  int ExpertOf(int64_t slot) const {
+    return routed_->experts[static_cast<size_t>(slot)];
+  }
 
  private:
   struct Wanted {

@@ -130,6 +130,7 @@ absl::StatusOr<LatentConfig> ReadLatentConfig(const Json& json, int num_heads,
   }
   INLAY_ASSIGN_OR_RETURN(latent.bias, JsonBool(json, "attention_bias", false));
   latent.shares_rotate = defaults.shares_rotate;
+  latent.theta = defaults.theta;
   latent.rank = static_cast<int>(rank);
   latent.key_dim = static_cast<int>(key_dim);
   latent.rope_dim = static_cast<int>(rope_dim);
@@ -143,6 +144,7 @@ absl::StatusOr<RopeSpec> ReadLatentRope(const Json& json,
   DecoderConfig rotated = config;
   rotated.head_dim = latent.rope_dim;
   RopeDefaults defaults;
+  defaults.theta = latent.theta;
   if (latent.shares_rotate) {
     rotated.head_dim += latent.key_dim;
     defaults.partial = static_cast<double>(latent.rope_dim) / rotated.head_dim;
@@ -160,8 +162,9 @@ absl::StatusOr<RopeSpec> ReadLatentRope(const Json& json,
 
 LatentAttentionSpec LatentStyleAttention(const DecoderConfig& config,
                                          const LatentConfig& latent,
-                                         const std::string& prefix) {
-  const std::string name = prefix + "self_attn.";
+                                         const std::string& prefix,
+                                         std::string_view part) {
+  const std::string name = prefix + std::string(part);
   const int64_t hidden = config.hidden_size;
   const int64_t heads = config.num_heads;
   LatentAttentionSpec spec;
@@ -193,8 +196,9 @@ LatentAttentionSpec LatentStyleAttention(const DecoderConfig& config,
 LatentAttentionSpec RotatedLatentAttention(const DecoderConfig& config,
                                            const LatentConfig& latent,
                                            const RopeSpec& rope,
-                                           const std::string& prefix) {
-  LatentAttentionSpec spec = LatentStyleAttention(config, latent, prefix);
+                                           const std::string& prefix,
+                                           std::string_view part) {
+  LatentAttentionSpec spec = LatentStyleAttention(config, latent, prefix, part);
   spec.rope = 0;
   if (rope.mscale_all_dim != 0.0) {
     const double magnitude = YarnMagnitude(rope.factor, rope.mscale_all_dim);

@@ -5,6 +5,7 @@
 #define INLAY_CORE_MODEL_ARCH_DEEPSEEK_STYLE_H_
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/model/arch/moe_style.h"
@@ -65,6 +66,7 @@ struct LatentConfig {
   // partial_rotary_factor is the rotated share of a head's whole query.
   bool shares_rotate = false;
   bool bias = false;  // of what reads the residual stream, and of the output
+  double theta = 10000.0;  // of the rotary embedding
 };
 
 // q_lora_rank (none where null), kv_lora_rank, qk_*_head_dim, v_head_dim and
@@ -77,18 +79,19 @@ absl::StatusOr<RopeSpec> ReadLatentRope(const Json& json,
                                         const DecoderConfig& config,
                                         const LatentConfig& latent);
 
-// Tensors PREFIX.self_attn.q_a_proj and so on; no rope, scale 1 / sqrt(length
-// of a head's query).
+// Tensors PREFIX.PARTq_a_proj and so on; no rope, scale 1 / sqrt(length of a
+// head's query).
 LatentAttentionSpec LatentStyleAttention(const DecoderConfig& config,
                                          const LatentConfig& latent,
-                                         const std::string& prefix);
+                                         const std::string& prefix,
+                                         std::string_view part = "self_attn.");
 
 // The same with rope 0, whose scaling, of any type, raises the scale
 // (mscale_all_dim).
-LatentAttentionSpec RotatedLatentAttention(const DecoderConfig& config,
-                                           const LatentConfig& latent,
-                                           const RopeSpec& rope,
-                                           const std::string& prefix);
+LatentAttentionSpec RotatedLatentAttention(
+    const DecoderConfig& config, const LatentConfig& latent,
+    const RopeSpec& rope, const std::string& prefix,
+    std::string_view part = "self_attn.");
 
 // Layers of both parts, with rope 0. `corrected`: as DeepseekMoe has it.
 absl::StatusOr<DecoderSpec> DeepseekDecoder(const Json& json,

@@ -2,10 +2,11 @@
 // a part of each head, experts chosen by sigmoid scores with a correction, as
 // in DeepSeek-V3 (arXiv:2412.19437), and a shared one. Solar Open (Upstage,
 // 2025): the same with rope on whole heads, experts in all layers and no norms
-// of q and k. Sarvam 30B (Sarvam AI, 2026): with rope on whole heads, and the
-// names of tensors that Ant Group's Ling 2 has; q, k and v come apart
-// (core/formats/head_source.h). Source of its names and defaults: transformers'
-// SarvamMoEConfig and conversion_mapping.py (5.24).
+// of q and k. Ling 2 (Ant Group, 2025; arXiv:2510.22115): with other names of
+// tensors; q, k and v come apart (core/formats/head_source.h). Sarvam 30B
+// (Sarvam AI, 2026): that with rope on whole heads. Source of its names and
+// defaults, which Ling's files do without: transformers' SarvamMoEConfig and
+// conversion_mapping.py (5.24).
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
 #include "core/model/arch/llama_style.h"

@@ -1,7 +1,9 @@
 // ModernBERT (Warner et al., arXiv:2412.13663): an encoder with norms before
 // its parts (the first layer's attention has none), rotary positions, gated
 // MLPs, windows both ways in two layers of three, and no biases. Of heads the
-// classifier of sequences is loaded. Source: transformers 5.
+// classifier of sequences is loaded. Its decoder (Ettin, arXiv:2507.11412) sees
+// one way, half as far, and has a layer before its head. Source: transformers
+// 5.
 #include <string>
 #include <utility>
 
@@ -23,8 +25,8 @@ struct ModernBertConfig {
   NormKind norm = NormKind::kLayerNoBias;
   bool attention_bias = false;
   bool mlp_bias = false;
-  int reach = 0;            // of layers with a window, AttentionSpec::window
-  std::vector<bool> local;  // [num_layers]
+  int64_t local_tokens = 0;  // that layers with a window see, about
+  std::vector<bool> local;   // [num_layers]
   RopeSpec full_rope;
   RopeSpec local_rope;
 };
@@ -40,9 +42,8 @@ absl::Status ReadLayers(const Json& json, ModernBertConfig* out) {
     for (int i = 0; i < num_layers; ++i) out->local.push_back(i % every != 0);
   }
   // So many tokens in all: half of them before a token and half behind.
-  INLAY_ASSIGN_OR_RETURN(const int64_t local, JsonInt(json, "local_attention",
-                                                      128, 0, kMaxPositions));
-  out->reach = static_cast<int>(local / 2) + 1;
+  INLAY_ASSIGN_OR_RETURN(out->local_tokens, JsonInt(json, "local_attention",
+                                                    128, 0, kMaxPositions));
   return absl::OkStatus();
 }
 
@@ -115,7 +116,9 @@ LayerSpec ModernBertLayer(const ModernBertConfig& config, int index) {
   attention.output = {prefix + "attn.Wo", hidden, hidden,
                       config.attention_bias};
   attention.rope = is_local ? kLocalRope : kFullRope;
-  attention.window = is_local ? config.reach : 0;
+  if (is_local) {
+    attention.window = static_cast<int>(config.local_tokens / 2) + 1;
+  }
   attention.causal = false;
   MlpSpec mlp;
   mlp.width = base.intermediate_size;
@@ -157,12 +160,45 @@ DecoderSpec ModernBertSpec(const ModernBertConfig& config) {
   return spec;
 }
 
+// A decoder's, whose layers have other attention.
+DecoderSpec DecoderSpecOf(const ModernBertConfig& config) {
+  DecoderSpec spec = ModernBertSpec(config);
+  const int64_t hidden = config.base.hidden_size;
+  spec.is_encoder = false;
+  for (int i = 0; i < config.base.num_layers; ++i) {
+    const std::string name = LayerPrefix(i) + "attn.";
+    const auto layer = [&](const char* part) {
+      return LinearSpec{name + part, hidden, hidden, config.attention_bias};
+    };
+    const bool is_local = config.local[static_cast<size_t>(i)];
+    auto& attention = std::get<AttentionSpec>(
+        spec.layers[static_cast<size_t>(i)].blocks[0].part);
+    attention.qkv = {layer("q_proj"), layer("k_proj"), layer("v_proj")};
+    attention.window = is_local ? static_cast<int>(config.local_tokens / 2) : 0;
+    attention.causal = true;
+  }
+  return spec;
+}
+
+// norm(f(dense(x))).
+absl::StatusOr<HeadLayerSpec> HeadLayer(const Json& json,
+                                        const ModernBertConfig& config,
+                                        const std::string& prefix) {
+  INLAY_ASSIGN_OR_RETURN(const bool bias,
+                         JsonBool(json, "classifier_bias", false));
+  const int64_t hidden = config.base.hidden_size;
+  HeadLayerSpec layer;
+  layer.linear = {prefix + "dense", hidden, hidden, bias};
+  INLAY_ASSIGN_OR_RETURN(layer.activation,
+                         ReadActivation(json, "classifier_activation", "gelu"));
+  layer.norm = {config.norm, prefix + "norm", config.base.norm_epsilon};
+  return layer;
+}
+
 absl::StatusOr<ClassifierSpec> ModernBertClassifier(
     const Json& json, const ModernBertConfig& config) {
   INLAY_ASSIGN_OR_RETURN(const ClassificationDefaults labels,
                          ReadClassificationDefaults(json));
-  INLAY_ASSIGN_OR_RETURN(const bool bias,
-                         JsonBool(json, "classifier_bias", false));
   INLAY_ASSIGN_OR_RETURN(const std::string pooling,
                          JsonString(json, "classifier_pooling", "cls"));
   if (pooling != "cls" && pooling != "mean") {
@@ -170,15 +206,11 @@ absl::StatusOr<ClassifierSpec> ModernBertClassifier(
         "config.json: classifier_pooling is \"%s\", supported: cls, mean",
         pooling));
   }
-  const int64_t hidden = config.base.hidden_size;
   ClassifierSpec spec;
-  HeadLayerSpec& dense = spec.layers.emplace_back();
-  dense.linear = {"head.dense", hidden, hidden, bias};
-  INLAY_ASSIGN_OR_RETURN(dense.activation,
-                         ReadActivation(json, "classifier_activation", "gelu"));
-  dense.norm = {config.norm, "head.norm", config.base.norm_epsilon};
+  INLAY_ASSIGN_OR_RETURN(spec.layers.emplace_back(),
+                         HeadLayer(json, config, "head."));
   spec.output = {"classifier", static_cast<int64_t>(labels.labels.size()),
-                 hidden, true};
+                 config.base.hidden_size, true};
   spec.of_mean = pooling == "mean";
   return spec;
 }
@@ -193,6 +225,31 @@ absl::StatusOr<std::unique_ptr<Model>> MakeModernBert(const Json& json,
   if (HasLabels(build)) {
     INLAY_ASSIGN_OR_RETURN(spec.classifier, ModernBertClassifier(json, config));
   }
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeModernBertDecoder(
+    const Json& json, ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(ModernBertConfig config, ReadModernBertConfig(json));
+  // Half of local_attention, as transformers saves it; it overrides that.
+  constexpr char kWindow[] = "sliding_window";
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t window,
+      JsonInt(json, kWindow, UnlessNull(json, kWindow, config.local_tokens / 2),
+              0, kMaxPositions / 2));
+  if (window == 0) {
+    return absl::UnimplementedError(FormattedString(
+        "config.json: local_attention is %d; supported here are 2 and more",
+        config.local_tokens));
+  }
+  config.local_tokens = 2 * window;
+  DecoderSpec spec = DecoderSpecOf(config);
+  INLAY_ASSIGN_OR_RETURN(spec.head_layers.emplace_back(),
+                         HeadLayer(json, config, "lm_head."));
+  INLAY_ASSIGN_OR_RETURN(const bool tied,
+                         JsonBool(json, "tie_word_embeddings", true));
+  INLAY_ASSIGN_OR_RETURN(spec.head_bias, JsonBool(json, "decoder_bias", true));
+  (tied ? spec.tied_head : spec.head) = "decoder";
   return BuildDecoder(spec, build);
 }
 

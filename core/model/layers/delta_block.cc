@@ -59,6 +59,7 @@ absl::Status DeltaBlock::ChooseKernels(const DeltaSpec& spec,
   StateGatesDesc gates;
   gates.num_heads = spec.num_heads;
   gates.channels = spec.decay_width() / spec.num_heads;
+  gates.bound = spec.decay_bound;
   gates.activation = build.activation;
   INLAY_ASSIGN_OR_RETURN(
       gates_, build.kernels.Choose("state_gates", StateGatesTable(), gates));

@@ -135,7 +135,7 @@ absl::Status ExpertLinear::Load(const Experts& experts, ExpertPlace place,
                                              : LoadStacked(experts, build);
   INLAY_RETURN_IF_ERROR(bytes.status());
   expert_bytes_ = *bytes;
-  const int idle = op_.desc.num_experts - op_.desc.top_k;
+  const int idle = std::max(op_.desc.num_experts - op_.desc.top_k, 0);
   build.idle_bytes += expert_bytes_ * static_cast<uint64_t>(idle);
   return absl::OkStatus();
 }

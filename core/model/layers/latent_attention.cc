@@ -106,6 +106,18 @@ absl::Status LatentAttention::ChooseKernels(const LatentAttentionSpec& spec,
         scale_queries_,
         RowScale::Create(int64_t{spec.num_heads} * spec.query_dim(), build));
   }
+  if (spec.gate.has_value()) {
+    GatedNormDesc gate;
+    gate.width = spec.value_dim;
+    gate.groups = spec.num_heads;
+    gate.group_gates = true;
+    gate.normalise = false;
+    gate.gate = GateFunction::kSigmoid;
+    gate.activation = build.activation;
+    INLAY_ASSIGN_OR_RETURN(
+        apply_gate_,
+        build.kernels.Choose("gated_norm", GatedNormTable(), gate));
+  }
   if (spec.rope < 0) return absl::OkStatus();
   RopeDesc rope;
   rope.num_heads = 1;
@@ -168,6 +180,10 @@ absl::Status LatentAttention::Load(const LatentAttentionSpec& spec,
       down_, Linear::Create(spec.down, LinearOutput::kActivation, build));
   INLAY_ASSIGN_OR_RETURN(norm_, norm_of(spec.norm, spec.rank));
   INLAY_ASSIGN_OR_RETURN(heads_, LatentHeads::Create(spec, build));
+  if (spec.gate.has_value()) {
+    INLAY_ASSIGN_OR_RETURN(
+        gate_, Linear::Create(*spec.gate, LinearOutput::kActivation, build));
+  }
   INLAY_ASSIGN_OR_RETURN(
       output_, Linear::Create(spec.output, LinearOutput::kFloat, build));
   observer_ = build.input_observer;
@@ -194,6 +210,7 @@ LatentAttention::Scratch LatentAttention::Place(Arena& arena,
   scratch.query = take(tokens, query_.back().outputs());
   scratch.row = take(tokens, down_.outputs());
   scratch.head = take(tokens, int64_t{num_heads_} * value_dim_);
+  if (gate_.has_value()) scratch.gate = take(tokens, num_heads_);
   const int64_t tile = TileTokens(tokens);
   scratch.absorbed = take(tile, int64_t{num_heads_} * (rank_ + rope_dim_));
   scratch.context = take(tile, int64_t{num_heads_} * rank_);
@@ -223,6 +240,7 @@ size_t LatentAttention::KernelBytes(int64_t tokens, int64_t sequences) const {
   for (const Linear& layer : query_) {
     bytes = std::max(bytes, layer.KernelBytes(tokens));
   }
+  if (gate_.has_value()) bytes = std::max(bytes, gate_->KernelBytes(tokens));
   if (indexer_.has_value()) {
     bytes = std::max(bytes, indexer_->KernelBytes(tokens));
   }
@@ -239,6 +257,9 @@ absl::Status LatentAttention::Project(const Step& step, const TensorView& x,
     return layer.Forward(from, {}, to, step.kernel_workspace, step.stream);
   };
   INLAY_RETURN_IF_ERROR(run(down_, x, scratch.row));
+  if (gate_.has_value()) {
+    INLAY_RETURN_IF_ERROR(run(*gate_, x, scratch.gate));
+  }
   const TensorView latent = ColumnSlice(scratch.row, 0, rank_);
   INLAY_RETURN_IF_ERROR(norm_.Forward(latent, latent, step.stream));
   if (observer_ != nullptr) observer_->OnInput(up_name_, latent);
@@ -379,6 +400,12 @@ absl::Status LatentAttention::Forward(const Step& step, const BlockInput& x,
   for (int64_t first = expands ? tokens : 0; first < tokens; first += tile) {
     INLAY_RETURN_IF_ERROR(
         Attend(step, kv, first, std::min(tile, tokens - first), scratch));
+  }
+  if (gate_.has_value()) {
+    GatedNormParams gate;
+    gate.x = gate.y = scratch.head;
+    gate.z = scratch.gate;
+    INLAY_RETURN_IF_ERROR(apply_gate_.Run(gate, step.stream));
   }
   return output_.Forward(scratch.head, residual, y, step.kernel_workspace,
                          step.stream);

@@ -25,6 +25,7 @@
 #include "core/model/layers/step.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/expanded_attention.h"
+#include "kernels/gated_norm/gated_norm.h"
 #include "kernels/kv_write/kv_write.h"
 #include "kernels/rope/rope.h"
 
@@ -51,6 +52,7 @@ class LatentAttention : public Sublayer {
     TensorView query;
     TensorView row;   // what goes to the cache
     TensorView head;  // values of all heads
+    TensorView gate;  // of heads; empty without
     // Of the tokens of one tile.
     TensorView absorbed;
     TensorView context;
@@ -108,6 +110,8 @@ class LatentAttention : public Sublayer {
   Norm norm_;
   std::optional<Indexer> indexer_;
   LatentHeads heads_;
+  std::optional<Linear> gate_;
+  Op<GatedNormDesc, GatedNormParams> apply_gate_;
   Linear output_;
   InputObserver* observer_ = nullptr;  // may be null
   std::string up_name_;                // for observer_

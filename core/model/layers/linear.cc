@@ -140,7 +140,8 @@ WeightLoader::Packing LoaderPacking(const WeightPacking<GemmDesc>& packing,
 }
 
 absl::StatusOr<Linear> Linear::Over(const TensorView& weight,
-                                    LinearOutput output, ModelBuild& build) {
+                                    LinearOutput output, ModelBuild& build,
+                                    const std::string& bias) {
   INLAY_ASSIGN_OR_RETURN(
       Linear linear, Choose(weight.rows(), weight.cols(), weight.dtype, false,
                             InputCodes::kNone, output, build));
@@ -149,6 +150,11 @@ absl::StatusOr<Linear> Linear::Over(const TensorView& weight,
     INLAY_ASSIGN_OR_RETURN(
         linear.weight_,
         build.weights.Repacked(weight, linear.PackingForLoader()));
+  }
+  if (!bias.empty()) {
+    INLAY_ASSIGN_OR_RETURN(
+        linear.bias_,
+        build.weights.Vector(bias, weight.rows(), VectorKind::kBias));
   }
   return linear;
 }

@@ -35,9 +35,11 @@ class Linear {
   // where they can be and the device has more of that than of separate ones.
   static absl::StatusOr<std::vector<Linear>> CreateSideBySide(
       absl::Span<const LinearSpec> specs, ModelBuild& build);
-  // Over a matrix [n, k] that is loaded already (tied embeddings).
+  // Over a matrix [n, k] that is loaded already (tied embeddings). `bias`:
+  // tensor [n], or "".
   static absl::StatusOr<Linear> Over(const TensorView& weight,
-                                     LinearOutput output, ModelBuild& build);
+                                     LinearOutput output, ModelBuild& build,
+                                     const std::string& bias = "");
 
   // gemm's, and expert_linear's, whose packed weights linear_chain and
   // fused_linear read.

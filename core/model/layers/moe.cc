@@ -45,8 +45,23 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Moe::Create(const MoeSpec& spec,
   INLAY_ASSIGN_OR_RETURN(
       moe->combine_,
       build.kernels.Choose("moe_combine", MoeCombineTable(), combine));
+  INLAY_RETURN_IF_ERROR(moe->ChooseIdentity(build));
   moe->ChooseAlone(build);
   return std::unique_ptr<Sublayer>(std::move(moe));
+}
+
+absl::Status Moe::ChooseIdentity(const ModelBuild& build) {
+  if (num_experts_ == routing_.desc.num_experts) return absl::OkStatus();
+  INLAY_DCHECK(!latents_.present() && input_weights_ < 0);
+  MoeIdentityDesc desc;
+  desc.width = hidden_;
+  desc.top_k = routing_.desc.top_k;
+  desc.num_experts = num_experts_;
+  desc.activation = build.activation;
+  INLAY_ASSIGN_OR_RETURN(
+      identity_,
+      build.kernels.Choose("moe_identity", MoeIdentityTable(), desc));
+  return absl::OkStatus();
 }
 
 void Moe::ChooseAlone(const ModelBuild& build) {
@@ -137,6 +152,7 @@ void Moe::ChooseRouter(int64_t hidden_size, const ModelBuild& build) {
 
 absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
   const MlpSpec& first = spec.experts.front();
+  num_experts_ = static_cast<int>(spec.experts.size());
   ActivationDesc desc;
   desc.function = first.activation;
   desc.gated = first.gated;
@@ -170,7 +186,7 @@ absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
     }
   }
   const bool keeps_some = !build.on_cpu() && build.expert_slots > 0 &&
-                          build.expert_slots < spec.routing.num_experts;
+                          build.expert_slots < num_experts_;
   const ExpertPlace place =
       keeps_some ? ExpertPlace::kHost : ExpertPlace::kDevice;
   for (const ExpertLinear::Experts& input : inputs) {
@@ -192,24 +208,24 @@ absl::Status Moe::PlaceExperts(ExpertPlace place, ModelBuild& build) {
   std::vector<ExpertLinear*> matrices;
   for (ExpertLinear& input : input_) matrices.push_back(&input);
   matrices.push_back(&output_);
-  const int num_experts = routing_.desc.num_experts;
   ExpertMemory& memory = build.experts;
   uint64_t bytes = 0;
   for (const ExpertLinear* matrix : matrices) {
     const size_t rounded = (matrix->expert_bytes() + kExpertAlignment - 1) /
                            kExpertAlignment * kExpertAlignment;
     memory.slot_bytes += rounded;
-    bytes += matrix->expert_bytes() * static_cast<uint64_t>(num_experts);
+    bytes += matrix->expert_bytes() * static_cast<uint64_t>(num_experts_);
   }
   memory.bytes += bytes;
-  memory.least_slots = std::max(memory.least_slots, routing_.desc.top_k);
+  memory.least_slots =
+      std::max(memory.least_slots, std::min(routing_.desc.top_k, num_experts_));
   if (place == ExpertPlace::kDevice) {
     memory.device_bytes += bytes;
     return absl::OkStatus();
   }
   INLAY_ASSIGN_OR_RETURN(
       cache_,
-      ExpertCache::Create(matrices, num_experts, build.expert_slots, build));
+      ExpertCache::Create(matrices, num_experts_, build.expert_slots, build));
   build.expert_counts.push_back(cache_.counts());
   memory.slots = build.expert_slots;
   memory.device_bytes += cache_.device_bytes();
@@ -404,8 +420,9 @@ bool Moe::Describe(LinearChainDesc* desc) const {
       !router_norm_.present() && scores_plain_logits() && table_ == nullptr &&
       !router_.is_packed() &&
       (correction_ == nullptr || routing_.desc.score == RoutingScore::kSigmoid);
-  if (!routes_plainly || cache_.present() || latents_.present() || has_bias_ ||
-      input_weights_ >= 0 || !activation_.desc.gated || input_.size() != 1 ||
+  if (identity_.row != nullptr || !routes_plainly || cache_.present() ||
+      latents_.present() || has_bias_ || input_weights_ >= 0 ||
+      !activation_.desc.gated || input_.size() != 1 ||
       !input_.front().may_chain() || !output_.may_chain()) {
     return false;
   }
@@ -516,6 +533,10 @@ absl::Status Moe::Forward(const Step& step, const BlockInput& x,
     INLAY_RETURN_IF_ERROR(RunShared(step, x.normalised, scratch));
   }
   INLAY_RETURN_IF_ERROR(RunExperts(step, x.normalised, scratch));
+  if (identity_.row != nullptr) {
+    INLAY_RETURN_IF_ERROR(identity_.Run(
+        {x.normalised, scratch.routed.experts, scratch.output}, step.stream));
+  }
   MoeCombineParams combine;
   combine.x = scratch.output;
   combine.weights = OutputWeights(step, scratch);

@@ -17,6 +17,7 @@
 #include "kernels/activation/activation.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/moe/combine.h"
+#include "kernels/moe/identity.h"
 #include "kernels/moe/router.h"
 #include "kernels/moe/routing.h"
 #include "kernels/rounding/rounding.h"
@@ -77,6 +78,8 @@ class Moe : public Sublayer, public ChainedMlp {
   // Says what they take, and keeps some on the device where not all are there.
   absl::Status PlaceExperts(ExpertPlace place, ModelBuild& build);
   absl::Status CreateShared(const MoeSpec& spec, ModelBuild& build);
+  // Where routing knows more experts than there are.
+  absl::Status ChooseIdentity(const ModelBuild& build);
   Scratch Place(Arena& arena, int64_t tokens) const;
   // Whether the router's logits are scored as they are.
   bool scores_plain_logits() const {
@@ -109,6 +112,7 @@ class Moe : public Sublayer, public ChainedMlp {
   const float* expert_scales_ = nullptr;
   const int32_t* table_ = nullptr;  // where routing is hashed
   Op<RoutingDesc, RoutingParams> routing_;
+  int num_experts_ = 0;  // with matrices
   Op<MoeRouterDesc, MoeRouterParams> fused_router_;
   int64_t fused_router_rows_ = 0;
   // Gate and up, or both as one.
@@ -127,6 +131,7 @@ class Moe : public Sublayer, public ChainedMlp {
   const float* bias_ = nullptr;  // null when planning, too
   bool shared_gated_ = false;
   Linear shared_gate_;
+  Op<MoeIdentityDesc, MoeIdentityParams> identity_;  // no row: no such experts
   Op<MoeCombineDesc, MoeCombineParams> combine_;
   Op<LinearChainDesc, LinearChainParams> alone_;
   int64_t alone_rows_ = 0;

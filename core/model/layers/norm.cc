@@ -38,10 +38,12 @@ absl::StatusOr<const float*> Norm::LoadWeight(const NormSpec& spec,
     return build.weights.Floats(spec.name + std::string(spec.suffix),
                                 spec.heads, width, VectorKind::kScale);
   }
+  INLAY_DCHECK(spec.factor == 1.0f || spec.kind == NormKind::kRms);
   return build.weights.Vector(spec.name + std::string(spec.suffix), width,
                               IsZeroCentred(spec.kind)
                                   ? VectorKind::kZeroCentredScale
-                                  : VectorKind::kScale);
+                                  : VectorKind::kScale,
+                              spec.factor);
 }
 
 absl::StatusOr<Norm> Norm::Create(const NormSpec& spec, int64_t width,

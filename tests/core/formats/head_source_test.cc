@@ -119,6 +119,22 @@ TEST(HeadSourceTest, GroupsOfQueries) {
   EXPECT_THAT(rows("v_proj"), ElementsAre(6, 7, 14, 15));
 }
 
+// All queries, all keys, all values: two heads of queries, one of keys.
+TEST(HeadSourceTest, OneGroupOfLings) {
+  for (const char* type : {"sarvam_moe", "bailing_moe", "bailing_moe_v2"}) {
+    SCOPED_TRACE(type);
+    const Json config = {{"model_type", type},
+                         {"num_attention_heads", 2},
+                         {"num_key_value_heads", 1}};
+    const auto rows = [&](const char* part) {
+      return RowsOf(config, "query_key_value", part, 8);
+    };
+    EXPECT_THAT(rows("q_proj"), ElementsAre(0, 1, 2, 3));
+    EXPECT_THAT(rows("k_proj"), ElementsAre(4, 5));
+    EXPECT_THAT(rows("v_proj"), ElementsAre(6, 7));
+  }
+}
+
 // Four shards, in each queries, values and keys.
 TEST(HeadSourceTest, ShardsOfCodeGen) {
   const Json config = {{"model_type", "codegen"}};

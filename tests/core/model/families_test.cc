@@ -178,6 +178,8 @@ void AddExperts(const MoeSpec& moe, Features* features) {
   features->Add("shared expert", moe.shared.has_value());
   features->Add("weighted inputs", moe.input_weights >= 0);
   features->Add("over latents", moe.latent_down.has_value());
+  features->Add("some give back what they read",
+                moe.routing.num_experts > static_cast<int>(moe.experts.size()));
 }
 
 void AddFeedForward(const DecoderSpec& spec, Features* features) {
@@ -195,8 +197,9 @@ void AddFeedForward(const DecoderSpec& spec, Features* features) {
         features->Add("experts beside an MLP");
         AddExperts(both->moe, features);
       }
+      features->Add("experts beside all that follows", block.deferred);
       if (const auto* moe = std::get_if<MoeSpec>(&block.part)) {
-        sparse = true;
+        sparse |= !block.deferred;
         AddExperts(*moe, features);
       }
     }
@@ -256,6 +259,7 @@ void AddRecurrent(const PartSpec& part, Features* features) {
   if (const auto* delta = std::get_if<DeltaSpec>(&part)) {
     features->Add(delta->decays_channels ? "Kimi delta attention"
                                          : "gated DeltaNet");
+    features->Add("bounded decays", delta->decay_bound < 0);
   }
   features->Add("attention beside mamba 2",
                 std::holds_alternative<AttentionMambaSpec>(part));
@@ -307,6 +311,7 @@ void AddSpec(const DecoderSpec& spec, Family* family) {
       const auto* latent = std::get_if<LatentAttentionSpec>(&block.part);
       if (latent == nullptr) continue;
       family->attention.Add(hybrid ? "latent on some" : "latent");
+      family->attention.Add("gated by heads", latent->gate.has_value());
       family->attention.Add("temperature", latent->query_factor >= 0);
       family->attention.Add("selected keys", latent->selects > 0);
       family->attention.Add("selections of others on some",

@@ -30,7 +30,9 @@ TEST(FamilyKeysTest, NamesOfPublishedFiles) {
   for (const auto& [model, name] :
        {std::pair{"mpt", R"({"architectures": ["MPTForCausalLM"]})"},
         std::pair{"exaone_moe",
-                  R"({"architectures": ["ExaoneMoEForCausalLM"]})"}}) {
+                  R"({"architectures": ["ExaoneMoEForCausalLM"]})"},
+        std::pair{"sarvam_moe", R"({"model_type": "bailing_moe",
+                      "architectures": ["BailingMoeV2ForCausalLM"]})"}}) {
     EXPECT_FALSE(Described(model, name).layers.empty());
   }
 }
@@ -122,6 +124,89 @@ TEST(FamilyKeysTest, AxsNorms) {
   EXPECT_EQ(spec.layers[1].blocks[1].post_norm.name,
             "model.layers.1.post_mlp_layernorm");
   EXPECT_EQ(std::get<MoeSpec>(spec.layers[1].blocks[1].part).correction, "");
+}
+
+// LongCat-Flash: a layer is attention and MLP twice, its experts' sum is added
+// at the end; queries and latents are scaled by their ranks. Keys have the
+// names of its class, or those that transformers takes for them.
+TEST(FamilyKeysTest, LongcatsLayers) {
+  const DecoderSpec spec = Described("longcat_flash", R"({"num_layers": null,
+      "num_hidden_layers": 4, "n_routed_experts": null, "num_local_experts": 4,
+      "zero_expert_num": null, "q_lora_rank": 8, "kv_lora_rank": 2,
+      "expert_ffn_hidden_size": null, "moe_intermediate_size": 8})");
+  ASSERT_EQ(spec.layers.size(), 2u);
+  const std::vector<BlockSpec>& blocks = spec.layers[1].blocks;
+  ASSERT_EQ(blocks.size(), 5u);
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(blocks[i].deferred, i == 1) << i;
+  EXPECT_EQ(blocks[1].pre_norm.name, blocks[2].pre_norm.name);
+  const auto& moe = std::get<MoeSpec>(blocks[1].part);
+  EXPECT_EQ(moe.experts.size(), 4u);
+  EXPECT_EQ(moe.routing.num_experts, 4);
+  EXPECT_EQ(moe.experts[3].width, 8);
+  const auto& latent = std::get<LatentAttentionSpec>(blocks[3].part);
+  EXPECT_EQ(latent.output.name, "model.layers.1.self_attn.1.o_proj");
+  EXPECT_EQ(latent.norm.factor, 4.0f);
+  EXPECT_FLOAT_EQ(latent.scale, 2.0f / std::sqrt(32.0f));
+  const DecoderSpec silent =
+      Described("longcat_flash", "{}", "zero_expert_num");
+  EXPECT_EQ(
+      std::get<MoeSpec>(silent.layers[0].blocks[1].part).routing.num_experts,
+      3 + 256);
+}
+
+// Ling 3: heads of delta attention by either name, groups of layers, decays
+// with and without a bound; the rotated part is all of it, whatever the share
+// of heads is said to be.
+TEST(FamilyKeysTest, LingsLayers) {
+  const DecoderSpec spec = Described("bailing_hybrid", R"({
+      "num_hidden_layers": 6, "layer_group_size": 3, "head_dim": 16,
+      "linear_head_dim": 8, "linear_num_heads": 3, "linear_conv_kernel_dim": 3,
+      "kda_lower_bound": -2.5, "rope_parameters": {"rope_type": "default",
+      "rope_theta": 500.0, "partial_rotary_factor": 0.25}})");
+  ASSERT_EQ(spec.layers.size(), 6u);
+  EXPECT_EQ(spec.embedding, "model.word_embeddings.weight");
+  ASSERT_EQ(spec.ropes.size(), 1u);
+  EXPECT_EQ(spec.ropes[0].rotary_dim, 16);
+  EXPECT_EQ(spec.ropes[0].theta, 500.0);
+  for (size_t i = 0; i < 6; ++i) {
+    SCOPED_TRACE(i);
+    const PartSpec& part = spec.layers[i].blocks[0].part;
+    const auto* delta = std::get_if<DeltaSpec>(&part);
+    ASSERT_EQ(delta != nullptr, i % 3 != 2);
+    if (delta == nullptr) {
+      EXPECT_EQ(std::get<LatentAttentionSpec>(part).gate->n, 2);
+      continue;
+    }
+    EXPECT_EQ(delta->num_heads, 3);
+    EXPECT_EQ(delta->value_dim, 8);
+    EXPECT_EQ(delta->num_taps, 3);
+    EXPECT_EQ(delta->decay_bound, -2.5f);
+    // The files say which of the two names it is: their layer 1 has "dense".
+    EXPECT_EQ(delta->output.name.substr(15),
+              i == 1 ? "attention.dense" : "attention.o_proj");
+  }
+  const DecoderSpec plain = Described("bailing_hybrid", R"({
+      "kda_safe_gate": false, "layer_types": ["full_attention",
+      "linear_attention"]})");
+  EXPECT_EQ(std::get<DeltaSpec>(plain.layers[1].blocks[0].part).decay_bound, 0);
+}
+
+// transformers saves half of local_attention beside it, and reads that.
+TEST(FamilyKeysTest, EttinsWindows) {
+  for (const auto& [keys, window] :
+       {std::pair{R"({"sliding_window": 5})", 5},
+        std::pair{R"({"sliding_window": null, "local_attention": 12})", 6}}) {
+    SCOPED_TRACE(keys);
+    const DecoderSpec spec = Described("modernbert_decoder", keys);
+    int local = 0;
+    for (const LayerSpec& layer : spec.layers) {
+      const auto& attention = std::get<AttentionSpec>(layer.blocks[0].part);
+      if (attention.window == 0) continue;
+      ++local;
+      EXPECT_EQ(attention.window, window);
+    }
+    EXPECT_GT(local, 0);
+  }
 }
 
 // What LFM3 assumes where nothing is said.

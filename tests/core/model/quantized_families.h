@@ -31,6 +31,7 @@ inline constexpr const char* kWidths[] = {"hidden_size",
                                           "hidden_size_per_layer_input",
                                           "time_step_rank",
                                           "moe_intermediate_size",
+                                          "expert_ffn_hidden_size",
                                           "shared_intermediate_size",
                                           "shared_expert_intermediate_size",
                                           "moe_shared_expert_intermediate_size",
@@ -69,6 +70,10 @@ inline Json WithoutChoices(Json config) {
                                "experts_per_token", "top_k_experts", "moe_k"}) {
       if (config.contains(chosen)) config[chosen] = config[all];
     }
+  }
+  if (config["model_type"] == "longcat_flash") {
+    config["moe_topk"] = config["n_routed_experts"].get<int>() +
+                         config["zero_expert_num"].get<int>();
   }
   if (config.contains("topk_group")) config["topk_group"] = config["n_group"];
   if (config.contains("index_topk")) config["index_topk"] = 256;

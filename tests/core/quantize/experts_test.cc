@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 
 #include "core/quantize/calibration.h"
@@ -138,6 +139,63 @@ TEST_F(ExpertsTest, InputsOfAMixture) {
   EXPECT_EQ(others[2].name(), "model.layers.0.mlp.experts.0.gate_proj:all");
   EXPECT_EQ(others[2].size(), 64);
   EXPECT_EQ(others.back().producer, nullptr);
+}
+
+// A mixture and the MLP beside it read what one norm gives: whoever divides it
+// multiplies columns of both.
+TEST_F(ExpertsTest, InputsOfPartsBehindOneNorm) {
+  const auto spec = DescribeDecoder(Open(Golden("longcat_flash")), *device_);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  LayerSpec layer = spec->layers[0];
+  auto& moe = std::get<MoeSpec>(layer.blocks[1].part);
+  ASSERT_GT(moe.routing.num_experts, static_cast<int>(moe.experts.size()));
+  // Some experts give back what they read; then none do.
+  for (const bool divided : {false, true}) {
+    if (divided) moe.routing.num_experts = static_cast<int>(moe.experts.size());
+    int found = 0;
+    for (const LinearInput& input : InputsOf(layer)) {
+      if (input.first_expert == nullptr) continue;
+      ++found;
+      EXPECT_EQ(input.name(), "model.layers.0.mlps.0.gate_proj");
+      EXPECT_EQ(input.readers.size(), 2u);
+      EXPECT_EQ(input.first_expert->name,
+                "model.layers.0.mlp.experts.0.gate_proj");
+      ASSERT_EQ(input.norm != nullptr, divided);
+      if (divided) {
+        EXPECT_EQ(input.norm->name,
+                  "model.layers.0.post_attention_layernorm.0");
+      }
+    }
+    EXPECT_EQ(found, 1);
+  }
+}
+
+// Scales that were divided out of a norm and not multiplied into all that read
+// it, or that experts without matrices gave back, change everything. Not
+// derived: as Mixtures has it.
+TEST_F(ExpertsTest, FoldersOfPartsBehindOneNorm) {
+  const std::string out = folder_ + "/model";
+  const ModelFiles files = Open(Golden("longcat_flash"));
+  const int vocab = files.config["vocab_size"].get<int>();
+  const TokenSequences tokens = Sequences(2, 50, vocab);
+  const Rows wanted = Run(files, tokens, nullptr);
+  for (const auto& [type, method] :
+       {std::pair{"w8a8_int8", QuantizeMethod::kSmoothQuant},
+        std::pair{"i8_channel", QuantizeMethod::kGptq}}) {
+    SCOPED_TRACE(type);
+    double errors[2];
+    for (const bool by_method : {false, true}) {
+      QuantizeOptions options =
+          Options(type, by_method ? method : QuantizeMethod::kNearest);
+      options.calibration_sequences = Sequences(6, 40, vocab);
+      const auto report = QuantizeModel(files, options, out);
+      ASSERT_TRUE(report.ok()) << report.status();
+      errors[by_method ? 1 : 0] = LogitsError(out, wanted, tokens);
+      std::filesystem::remove_all(out);
+    }
+    EXPECT_LT(errors[0], 0.1);
+    EXPECT_LT(errors[1], 1.5 * errors[0] + 0.002);
+  }
 }
 
 TEST_F(ExpertsTest, WhatMakesUpForTokens) {

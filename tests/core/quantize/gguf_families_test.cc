@@ -396,6 +396,10 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"hy_experts", "hy_v3",
                 R"({"mlp_layer_types": ["sparse", "dense"],
                     "num_shared_experts": 2, "router_scaling_factor": null})"},
+        Variant{"ling_2", "sarvam_moe",
+                R"({"architectures": ["BailingMoeV2ForCausalLM"],
+                    "model_type": "bailing_moe", "rope_theta": 600000.0,
+                    "partial_rotary_factor": 0.5})"},
         Variant{"neox_one_stream", "gpt_neox",
                 R"({"use_parallel_residual": false})"}),
     [](const auto& info) { return std::string(info.param.name); });

@@ -36,11 +36,13 @@ class Selecting : public ExpertsTest {
 // selection of a layer before it.
 TEST_F(Selecting, LayersReadWhatTheyDoInOneRun) {
   for (const char* model :
-       {"deepseek_v32", "glm_moe_dsa", "deepseek_v4", "deepseek_v4_rates"}) {
+       {"deepseek_v32", "glm_moe_dsa", "deepseek_v4", "deepseek_v4_rates",
+        "longcat_flash", "bailing_hybrid"}) {
     SCOPED_TRACE(model);
     const ModelFiles files = Open(Golden(model));
     // Far more tokens than a query sees keys.
-    const TokenSequences sequences = Sequences(3, 60, 320);
+    const TokenSequences sequences =
+        Sequences(3, 60, files.config["vocab_size"].get<int32_t>());
     const auto spec = DescribeDecoder(files, *device_);
     ASSERT_TRUE(spec.ok()) << spec.status();
     Hessians hessians;

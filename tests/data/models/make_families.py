@@ -149,6 +149,26 @@ FAMILIES = {
     'solar_open': ('SolarOpen', dict(DERIVED, vocab_size=128, head_dim=16, num_hidden_layers=1, intermediate_size=None, moe_intermediate_size=32, n_routed_experts=4,
                                      n_shared_experts=1, num_experts_per_tok=2, tie_word_embeddings=True), dict(DEFAULT, rope_theta=1000000.0), dict(partial_rotary_factor=1.0)),
     'youtu': ('Youtu', dict(LATENT, vocab_size=128, pad_token_id=None, num_hidden_layers=1, intermediate_size=64, tie_word_embeddings=True), dict(DEFAULT, rope_theta=1600000.0), {}),
+    'longcat_flash': ('LongcatFlash', dict(LATENT, vocab_size=128, num_hidden_layers=None, num_key_value_heads=None, num_layers=1, q_lora_rank=16, kv_lora_rank=16, v_head_dim=16, head_dim=16,
+                                           ffn_hidden_size=16, expert_ffn_hidden_size=16, n_routed_experts=3, zero_expert_num=2, moe_topk=3, pad_token_id=None, tie_word_embeddings=True),
+                      dict(DEFAULT, rope_theta=10000000.0), dict(attention_method='MLA', zero_expert_type='identity', mla_scale_q_lora=True, mla_scale_kv_lora=True, router_bias=False,
+                                                                 head_dim=None, hidden_act=None, num_key_value_heads=None, qk_head_dim=None)),
+    'openai_gpt': ('OpenAIGPT', dict(NARROW, n_positions=176, n_layer=1, tie_word_embeddings=True), None, dict(PLAIN, n_ctx=176)),
+    'modernbert_decoder': ('ModernBertDecoder', dict(DERIVED, vocab_size=128, num_key_value_heads=None, rms_norm_eps=None, norm_eps=1e-3, intermediate_size=32, local_attention=64,
+                                                     layer_types=['full_attention', 'sliding_attention'], classifier_bias=False, eos_token_id=2, bos_token_id=1, cls_token_id=1,
+                                                     sep_token_id=2, tie_word_embeddings=True),
+                           dict(full_attention=dict(rope_type='default', rope_theta=160000.0), sliding_attention=dict(rope_type='default', rope_theta=10000.0)),
+                           dict(PLAIN, rope_parameters=None, layer_types=None, global_attn_every_n_layers=2, global_rope_theta=160000.0, local_rope_theta=10000.0,
+                                position_embedding_type='sans_pos', causal_mask=True, is_causal=True, sliding_window=None, num_key_value_heads=None)),
+    'bailing_hybrid': ('BailingHybrid', dict(LATENT, vocab_size=112, q_lora_rank=16, kv_lora_rank=16, qk_nope_head_dim=8, v_head_dim=16, head_dim=16, intermediate_size=8, moe_intermediate_size=8,
+                                             num_local_experts=3, num_experts_per_tok=2, n_shared_experts=1, n_group=1, topk_group=1, first_k_dense_replace=1, layer_group_size=2,
+                                             eos_token_id=2, bos_token_id=1),
+                       dict(DEFAULT, rope_theta=6000000.0),
+                       dict(architectures=['BailingMoeV3ForCausalLM'], layer_types=None, mlp_layer_types=None, linear_head_dim=None, linear_num_heads=None, linear_conv_kernel_dim=None,
+                            num_expert_group=None, n_group=1, num_experts_per_token=None, num_experts_per_tok=2, moe_renormalize=None, norm_topk_prob=True, model_max_length=None,
+                            max_position_embeddings=512, head_dim=16, no_kda_lora=True, use_kda_lora=False, gated_attention_proj_granularity_type='head_wise', group_norm_size=1,
+                            partial_rotary_factor=0.5, rotary_dim=16, score_function='sigmoid', topk_method='noaux_tc', moe_router_enable_expert_bias=True,
+                            moe_shared_expert_intermediate_size=8, rope_interleave=True)),
     'afmoe': ('Afmoe', dict(DERIVED, vocab_size=128, head_dim=16, intermediate_size=32, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2, num_shared_experts=1,
                             num_dense_layers=1, sliding_window=32, layer_types=['sliding_attention', 'full_attention'], route_scale=2.826, mup_enabled=True,
                             tie_word_embeddings=True), dict(DEFAULT, rope_theta=10000.0), dict(route_norm=True, score_func='sigmoid', num_expert_groups=1)),
@@ -302,10 +322,26 @@ def without_corrections(path):
     safetensors.torch.save_file(tensors, path, metadata=dict(format='pt'))
 
 
+def without_identities(path):
+    """LongCat-Flash's: transformers 5.24 writes, and wants, gates and ups of experts that give back what they read."""
+    tensors = safetensors.torch.load_file(path)
+    tensors = {n: t for n, t in tensors.items() if '.experts.' not in n or n.rsplit('.', 2)[0] + '.down_proj.weight' in tensors}
+    safetensors.torch.save_file(tensors, path, metadata=dict(format='pt'))
+
+
+def with_two_outputs(path):
+    """Ling 3's: transformers writes one name for the outputs of both kinds of layers."""
+    tensors = safetensors.torch.load_file(path)
+    for name in [n for n in tensors if n.endswith('.A_log')]:
+        prefix = name.removesuffix('A_log')
+        tensors[prefix + 'o_proj.weight'] = tensors.pop(prefix + 'dense.weight')
+    safetensors.torch.save_file(tensors, path, metadata=dict(format='pt'))
+
+
 def write(name):
     prefix, keys, rope, extra = FAMILIES[name]
     torch.manual_seed(11)
-    architecture = prefix + 'ForCausalLM'
+    architecture = dict(OpenAIGPT='OpenAIGPTLMHeadModel').get(prefix, prefix + 'ForCausalLM')
     # Exaone has a configuration and no class of its own.
     model_class = getattr(transformers, architecture, transformers.AutoModelForCausalLM)
     keys = {k: v for k, v in dict(COMMON, **keys).items() if v is not None or k not in COMMON}
@@ -328,6 +364,8 @@ def write(name):
         as_published(folder / 'model.safetensors')
     if prefix == 'AXK1':
         without_corrections(folder / 'model.safetensors')
+    if prefix == 'BailingHybrid':
+        with_two_outputs(folder / 'model.safetensors')
     saved = dict(json.loads((folder / 'config.json').read_text()), architectures=[architecture])
     (folder / 'config_v5.json').write_text(json.dumps(saved, indent=1) + '\n')
     (folder / 'config.json').write_text(json.dumps(published(saved, rope, extra), indent=1) + '\n')
@@ -335,6 +373,8 @@ def write(name):
     attention = 'sdpa' if prefix == 'Falcon' else 'eager'
     reference = model_class.from_pretrained(folder, config=config, dtype=torch.float32, attn_implementation=attention).eval()
     near = changed(reference)
+    if prefix == 'LongcatFlash':
+        without_identities(folder / 'model.safetensors')
     # Few where every token goes the same way.
     is_plain = 'num_experts_per_tok' not in keys and 'moe_k' not in keys and 'moe_topk' not in keys and 'ffn_config' not in keys and (rope is None or rope.get('rope_type') != 'longrope')
     cases = [clear_case(reference, near, n) for n in ((1, 130) if is_plain else (1, 33, 130))]
