@@ -273,7 +273,7 @@ class ExpertEntries {
     return absl::OkStatus();
   }
 
-  // DBRX's: experts' rows one after another, of w2 inputs by outputs.
+  // DBRX's and nomic's: experts' rows one after another, of w2 inputs by outputs.
   absl::Status AddRowsOfExperts(const WeightInfo& info, size_t at,
                                 const std::string& part) {
     INLAY_RETURN_IF_ERROR(StoredTensor(stored_, info.name, kElements).status());

@@ -111,7 +111,6 @@ TEST_F(BiasedAttentionCudaTest, TheSameBitsInEveryBatch) {
         BiasedAttentionTable(), desc, *gpu_,
         [&](const BiasedAttentionRow& row) {
           const TestMatrix all = problem.Run(row, *gpu_, problem.sequences());
-          if (row.name != "cuda_mma") return;  // cut by what a step has
           for (const AttentionSequence& sequence : problem.sequences()) {
             const TestMatrix alone =
                 problem.Run(row, *gpu_, absl::MakeConstSpan(&sequence, 1));

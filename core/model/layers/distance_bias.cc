@@ -12,7 +12,10 @@ absl::StatusOr<ScoreBias> LoadDistanceBias(const DistanceBiasSpec& spec,
   INLAY_DCHECK(std::ranges::all_of(
       spec.row_of, [&](int32_t row) { return row >= 0 && row < spec.rows; }));
   const auto found = build.distance_biases.find(spec.table);
-  if (found != build.distance_biases.end()) return found->second;
+  if (found != build.distance_biases.end()) {
+    INLAY_DCHECK(found->second.reach == spec.reach());
+    return found->second;
+  }
   ScoreBias bias;
   bias.reach = spec.reach();
   INLAY_ASSIGN_OR_RETURN(
