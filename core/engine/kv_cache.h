@@ -80,6 +80,8 @@ class KvCache {
   bool DropSome();
   // Whether it waits for the files only.
   bool is_flushing() const { return flushes_; }
+  // Whether a block that the tier has on disk is being fetched.
+  bool is_fetching() const { return tier_ != nullptr && tier_->IsFetching(); }
   // Whether reading a block back is cheaper than computing it.
   void SetTierPays(bool pays) { tier_pays_ = pays; }
   bool tier_pays() const { return tier_ != nullptr && tier_pays_; }

@@ -107,6 +107,8 @@ int64_t KvSequence::NumThere(const KvGroups& groups) const {
   int64_t there = tables.num_tokens();
   for (size_t i = num_come; i < coming.size(); ++i) {
     const Coming& missing = coming[i];
+    // Of a group's blocks the first that is missing says it all.
+    if (i > num_come && coming[i - 1].group == missing.group) continue;
     const auto before = tables.group(missing.group)
                             .blocks()
                             .first(static_cast<size_t>(missing.index));

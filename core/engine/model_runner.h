@@ -185,8 +185,9 @@ class ModelRunner final : private KvOwner {
   void AddMetrics(EngineMetrics* sum);
   // Ends every request and frees the KV cache and the weights.
   void Close();
-  // The same in pieces of a millisecond or less, but that what they let go of
-  // is large: the device's frees are to be deferred meanwhile
+  // The same in pieces, most of them of a millisecond or less; mapped weight
+  // files, a tokenizer and the index of what is cached go in one each. What
+  // they let go of is large: the device's frees are to be deferred meanwhile
   // (memory/device/deferred_frees.h). With `waits` it waits for disks, too.
   enum class Closing : uint8_t {
     kMore,
@@ -374,12 +375,14 @@ class ModelRunner final : private KvOwner {
   // ends afterwards is waited for with it.
   void WaitForEndedAhead();
   // KV on its way from a tier (step_load.cc). Less for the step that is to be
-  // planned where a block is due.
-  void LeaveTimeToLoad(PlanInput& input) const
+  // planned where a block is due. `fetched`: the last step left one that a disk
+  // had. False: it is still on its way, and has no time left for it.
+  bool LeaveTimeToLoad(bool fetched, PlanInput& input) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Brings some of it, at the end of the step that began then, unless it has
   // none of its time left; whether any came. No plan may be in flight.
-  bool Load(const StepLimits& limits, SteadyTime begin)
+  // `in_time`: what LeaveTimeToLoad() gave.
+  bool Load(const StepLimits& limits, SteadyTime begin, bool in_time)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double LoadingEndsUs(const StepLimits& limits, double elapsed_us) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

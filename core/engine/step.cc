@@ -51,6 +51,7 @@ bool ModelRunner::StepSilently(const StepLimits& limits, StepInfo* info) {
   input.budget_us =
       static_cast<int64_t>(std::min<uint64_t>(limits.budget_us, kMostBudgetUs));
   input.must_progress = limits.must_progress;
+  bool in_time = true;
   WaitForEndedAhead();
   {
     MutexLock lock(&mu_);
@@ -64,8 +65,7 @@ bool ModelRunner::StepSilently(const StepLimits& limits, StepInfo* info) {
     // A recording's plans are as they come without a step ahead.
     if (recorder != nullptr) DropAhead();
     input.decodes_only = ReleaseAhead();
-    // What a disk has may not be here yet.
-    if (!fetched) LeaveTimeToLoad(input);
+    in_time = LeaveTimeToLoad(fetched, input);
     absl::Status prepared = Caught([&] { return Plan(input); });
     times.planned = Now();
     if (prepared.ok()) {
@@ -78,7 +78,7 @@ bool ModelRunner::StepSilently(const StepLimits& limits, StepInfo* info) {
       DropAhead();
       times.reserved = times.forwarded = times.sampled = times.committed =
           times.planned;
-      const bool loaded = Load(limits, times.begin);
+      const bool loaded = Load(limits, times.begin, in_time);
       if (loaded) CountStep(times, limits);
       return loaded || input.decodes_only || !plan_.expired.empty();
     }
@@ -115,7 +115,7 @@ bool ModelRunner::StepSilently(const StepLimits& limits, StepInfo* info) {
     CommitPlan(elapsed_us);
     idle = scheduler_->empty();
     times.committed = Now();
-    if (!idle) Load(limits, times.begin);
+    if (!idle) Load(limits, times.begin, in_time);
     CountStep(times, limits);
     info->predicted_us += static_cast<uint64_t>(plan_.predicted_us);
     info->requests += static_cast<uint32_t>(batch_.items.size());

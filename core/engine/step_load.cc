@@ -17,12 +17,19 @@ constexpr size_t kLoadPieceBytes = size_t{1} << 20;
 
 }  // namespace
 
-// Time for blocks that are due is taken from the step.
-void ModelRunner::LeaveTimeToLoad(PlanInput& input) const {
-  const SchedRequest* next = scheduler_->NextToLoad();
-  if (next == nullptr) return;
-  input.budget_us = load_pace_.BudgetOfOthers(input.budget_us, next->num_coming,
+// Time for blocks that are due is taken from the step. Of one who waited for a
+// disk a single block is here: the next is likely to be there, too.
+bool ModelRunner::LeaveTimeToLoad(bool fetched, PlanInput& input) const {
+  if (fetched && kv_->is_fetching()) return false;
+  int64_t num_coming = 1;
+  if (!fetched) {
+    const SchedRequest* next = scheduler_->NextToLoad();
+    if (next == nullptr) return true;
+    num_coming = next->num_coming;
+  }
+  input.budget_us = load_pace_.BudgetOfOthers(input.budget_us, num_coming,
                                               kv_->block_bytes());
+  return true;
 }
 
 double ModelRunner::LoadingEndsUs(const StepLimits& limits,
@@ -37,7 +44,8 @@ double ModelRunner::LoadingEndsUs(const StepLimits& limits,
   return load_pace_.EndsUs(step);
 }
 
-bool ModelRunner::Load(const StepLimits& limits, SteadyTime begin) {
+bool ModelRunner::Load(const StepLimits& limits, SteadyTime begin,
+                       bool in_time) {
   fetches_ = false;
   if (scheduler_->NextToLoad() == nullptr) {
     load_pace_.KeptUp();
@@ -47,8 +55,11 @@ bool ModelRunner::Load(const StepLimits& limits, SteadyTime begin) {
     return static_cast<double>(MicrosecondsBetween(begin, Now()));
   };
   const double end_us = LoadingEndsUs(limits, elapsed());
+  // One that came from a disk while the step computed has the next one's time.
+  const bool late = !in_time && limits.budget_us > 0 && !kv_->is_fetching();
   // The least that a step does.
-  bool must = load_pace_.due() || (plan_.items.empty() && limits.must_progress);
+  bool must = (load_pace_.due() && !late) ||
+              (plan_.items.empty() && limits.must_progress);
   bool did = false;
   bool had_room = true;
   size_t bytes = 0;

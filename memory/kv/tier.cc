@@ -180,6 +180,10 @@ KvTier::Got KvTier::Get(const KvBlockKey& key, absl::Span<const int32_t> tokens,
     slot = host_.Find(key);
     if (slot >= 0) {
       host_.Pin(slot);
+      // Fetched as well, for one who did not come: nobody else would take it.
+      if (fetched_.key == key && (fetched_.state == Fetched::kHere ||
+                                  fetched_.state == Fetched::kFailed))
+        EndFetch();
     } else if (fetched_.key == key && fetched_.state == Fetched::kHere) {
       fetched = true;
       slot = fetched_.slot;
@@ -230,6 +234,12 @@ bool KvTier::Fetch(const KvBlockKey& key) noexcept {
   fetched_.state = Fetched::kWanted;
   changed_.SignalAll();
   return true;
+}
+
+bool KvTier::IsFetching() const {
+  MutexLock lock(&mu_);
+  return fetched_.state == Fetched::kWanted ||
+         fetched_.state == Fetched::kReading;
 }
 
 void KvTier::EndFetch() {

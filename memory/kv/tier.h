@@ -66,6 +66,8 @@ class KvTier {
   // ended. One at a time: what was fetched before and is here goes, while one
   // is being read another is not taken up. False: there is nothing to wait for.
   bool Fetch(const KvBlockKey& key) noexcept;
+  // Whether one is on its way.
+  bool IsFetching() const;
   // Has the I/O thread read those on disk into host memory, in this order, as
   // far as there is room besides fresh blocks. At most half as many as host
   // memory holds wait at a time; more are not asked for.

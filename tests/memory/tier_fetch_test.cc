@@ -80,6 +80,7 @@ TEST_F(TierFetchTest, NobodyWaitsForARead) {
   EXPECT_EQ(Get(0), Got::kOnDisk);
   EXPECT_TRUE(tier_->Fetch(FetchKey(0)));
   ops_.WaitUntilHeld();
+  EXPECT_TRUE(tier_->IsFetching());
   EXPECT_EQ(Get(0), Got::kOnDisk);
   EXPECT_TRUE(tier_->Fetch(FetchKey(0)));
   // Not while that is being read; but there is something to wait for.
@@ -88,6 +89,7 @@ TEST_F(TierFetchTest, NobodyWaitsForARead) {
   EXPECT_EQ(num_told_, 0);
   ops_.LetGo();
   tier_->WaitIdle();
+  EXPECT_FALSE(tier_->IsFetching());
   EXPECT_FALSE(tier_->Fetch(FetchKey(0)));
   EXPECT_EQ(Get(1), Got::kOnDisk);
   EXPECT_EQ(Get(0), Got::kBlock);
@@ -111,6 +113,21 @@ TEST_F(TierFetchTest, AnotherTakesThePlaceOfWhatNobodyTook) {
   for (uint64_t n = 10; n < 14; ++n) Put(n);
   for (uint64_t n = 10; n < 14; ++n) EXPECT_EQ(Get(n), Got::kBlock);
   EXPECT_EQ(tier_->stats().lost, 0u);
+}
+
+// Read ahead for others as well: who takes that one leaves no slot to nobody.
+TEST_F(TierFetchTest, WhatIsInHostMemoryByNowGoes) {
+  Create(1);
+  EXPECT_TRUE(tier_->Fetch(FetchKey(0)));
+  tier_->WaitIdle();
+  const KvBlockKey key = FetchKey(0);
+  tier_->Prefetch({&key, 1});
+  tier_->WaitIdle();
+  EXPECT_EQ(Get(0), Got::kBlock);
+  EXPECT_EQ(tier_->stats().host_hits, 1u);
+  for (uint64_t n = 10; n < 14; ++n) Put(n);
+  tier_->WaitIdle();
+  EXPECT_EQ(tier_->stats().host_blocks, 4u);
 }
 
 // Those that are in host memory alone are written before one of them goes.
