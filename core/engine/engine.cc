@@ -248,16 +248,19 @@ absl::StatusOr<Engine::StepSummary> Engine::Step(uint64_t budget_us) {
   }
   const SteadyTime until =
       budget_us > 0 ? After(Now(), budget_us) : SteadyTime::max();
-  const auto done = absl::MakeCleanup([this, until] {
-    ObeyWhereFree(until);
-    stepping_ = false;
-  });
-  return StepWithin(budget_us);
+  const auto done = absl::MakeCleanup([this] { stepping_ = false; });
+  auto summary = [&] {
+    const auto obey = absl::MakeCleanup([&] { ObeyWhereFree(until); });
+    return StepWithin(budget_us);
+  }();
+  // A budget that was set after the step had looked for more work.
+  if (summary.ok()) summary->more_work |= budget_changed_ && IsOverBudget();
+  return summary;
 }
 
 absl::StatusOr<Engine::StepSummary> Engine::StepWithin(uint64_t budget_us) {
   const SteadyTime begin = Now();
-  // Besides steps only budgets are set under it: no long wait.
+  // Only a replay, which is one long step, holds it for long besides.
   MutexLock lock(&step_mu_);
   if (closed()) return absl::UnavailableError("the engine was released");
   StepSummary summary;
@@ -271,7 +274,7 @@ absl::StatusOr<Engine::StepSummary> Engine::StepWithin(uint64_t budget_us) {
     if (StepOnce(limits, &summary.info)) {
       limits.must_progress = false;
       if (budget_us == 0) break;
-    } else if (!WaitsForDisk()) {
+    } else if (!device_->status().ok() || !WaitsForDisk()) {
       break;
     } else {
       WaitForWork(seen, end);

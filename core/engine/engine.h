@@ -143,7 +143,7 @@ class Engine {
   bool ReclaimUntil(SteadyTime until, bool waits)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(reclaim_mu_);
   // ... all of this, unless another thread is at it,
-  bool ReclaimSome(SteadyTime until, bool waits);
+  bool ReclaimSome(SteadyTime until, bool waits) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   // ... or all there is.
   void ReclaimAll();
   bool HasToReclaim();
@@ -174,7 +174,7 @@ class Engine {
 
   Mutex reclaim_mu_;                   // held by who closes models; before mu_
   std::atomic<bool> reclaims_{false};  // and there may be more
-  std::atomic<bool> reclaim_waits_{false};  // for disks alone
+  std::atomic<bool> reclaim_waits_{false};  // for disks or another thread
 
   Mutex mu_;  // never held across a step or a load
   CondVar work_arrived_;

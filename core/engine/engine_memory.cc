@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "core/engine/clock.h"
 #include "core/engine/engine.h"
 #include "memory/formatted_string.h"
@@ -58,17 +59,24 @@ ModelRunner::Closing Engine::ReclaimPiece(bool waits) {
 
 bool Engine::ReclaimSome(SteadyTime until, bool waits) {
   FindUnused();
-  // Another thread is at it: one that loads a model.
-  if (!reclaim_mu_.TryLock()) return false;
-  const bool did = ReclaimUntil(until, waits);
-  reclaim_mu_.Unlock();
-  return did;
+  if (!reclaim_mu_.TryLock()) {
+    // Another thread is at it, one that loads a model or sets a budget, and
+    // tells when it has done: until then there is nothing to do here.
+    if (HasToReclaim()) reclaim_waits_ = true;
+    return false;
+  }
+  const auto unlock = absl::MakeCleanup(
+      [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { reclaim_mu_.Unlock(); });
+  return ReclaimUntil(until, waits);
 }
 
 void Engine::ReclaimAll() {
   FindUnused();
-  MutexLock lock(&reclaim_mu_);
-  ReclaimUntil(SteadyTime::max(), /*waits=*/true);
+  {
+    MutexLock lock(&reclaim_mu_);
+    ReclaimUntil(SteadyTime::max(), /*waits=*/true);
+  }
+  NotifyWork();
 }
 
 bool Engine::ReclaimUntil(SteadyTime until, bool waits) {
@@ -145,13 +153,13 @@ bool Engine::ObeyBudget(SteadyTime until) {
   return false;
 }
 
-// What weights and scratch leave is shared out: to each cache what it was made
-// with, or its proportion of that.
 bool Engine::IsOverBudget() const {
   const MemoryUse use = device_->memory_use();
   return use.budget_bytes > 0 && use.total_bytes > use.budget_bytes;
 }
 
+// What weights and scratch leave is shared out: to each cache what it was made
+// with, or its proportion of that.
 bool Engine::ApplyBudget(SteadyTime until) {
   obeys_late_ = false;
   // What nobody has any more goes first.

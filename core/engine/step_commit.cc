@@ -270,6 +270,7 @@ void ModelRunner::EndAll(const absl::Status& why) {
 
 void ModelRunner::StartOver(const absl::Status& why) {
   DropAhead();
+  fetches_ = false;
   if (recorder_ != nullptr) recorder_->Fail(why);
   while (!requests_.empty()) {
     Request& request = *requests_.begin()->second;

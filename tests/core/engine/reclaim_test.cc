@@ -50,6 +50,20 @@ class ReclaimTest : public ::testing::Test {
     large_ = *std::move(loaded);
     EXPECT_GT(allocator_.live(), alone_ + (64 << 20));
   }
+  // Leaves 20 blocks of the large one's that its disk cache has not yet.
+  void ServeOverDisk(const ScratchFolder& folder, const FaultyFileOps& ops) {
+    ModelOptions options = Blocks(kReclaimBlocks);
+    options.host_cache_bytes = 8 << 20;
+    options.disk_cache_folder = folder.File("kv");
+    options.disk_cache_bytes = 64 << 20;
+    options.disk_cache_ops = &ops;
+    Load(options);
+    const SessionId session = *large_.runner->CreateSession();
+    const auto id =
+        large_.runner->Submit(session, TokenRequest(RandomTokens(1, 321), 1));
+    ASSERT_TRUE(id.ok());
+    harness_.RunAll();
+  }
   Engine& engine() { return harness_.engine(); }
   uint64_t Used() {
     EXPECT_EQ(harness_.Stats().memory.total_bytes, allocator_.live());
@@ -200,17 +214,7 @@ class SlowWrites : public FaultyFileOps {
 TEST_F(ReclaimTest, StepsDoNotWaitForItsDisk) {
   const ScratchFolder folder;
   SlowWrites ops;
-  ModelOptions options = Blocks(kReclaimBlocks);
-  options.host_cache_bytes = 8 << 20;
-  options.disk_cache_folder = folder.File("kv");
-  options.disk_cache_bytes = 64 << 20;
-  options.disk_cache_ops = &ops;
-  Load(options);
-  const SessionId session = *large_.runner->CreateSession();
-  const auto id =
-      large_.runner->Submit(session, TokenRequest(RandomTokens(1, 321), 1));
-  ASSERT_TRUE(id.ok());
-  harness_.RunAll();
+  ServeOverDisk(folder, ops);
   ops.held = true;
   large_ = {};
   const SessionId other = *harness_.runner().CreateSession();
@@ -237,6 +241,30 @@ TEST_F(ReclaimTest, StepsDoNotWaitForItsDisk) {
        std::filesystem::directory_iterator(folder.File("kv")))
     records += entry.path().extension() == ".kv" ? 1 : 0;
   EXPECT_EQ(records, 20u);
+}
+
+// While another thread waits for the disk, steps do so as well: they do not
+// come back at once, saying that there is more to do.
+TEST_F(ReclaimTest, StepsWaitWhileAnotherThreadIsAtIt) {
+  const ScratchFolder folder;
+  SlowWrites ops;
+  ServeOverDisk(folder, ops);
+  const uint64_t least = harness_.FixedBytes() - (harness_.FixedBytes() / 3);
+  ops.held = true;
+  large_ = {};
+  std::thread other(
+      [&] { EXPECT_TRUE(engine().SetMemoryBudget(0, least).ok()); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto summary = engine().Step(20000);
+  EXPECT_TRUE(summary.ok());
+  if (summary.ok()) {
+    EXPECT_TRUE(summary->more_work);
+    EXPECT_GE(summary->duration_us, 20000u);
+  }
+  ops.held = false;
+  ops.held.notify_all();
+  other.join();
+  EXPECT_LE(Used(), least);
 }
 
 TEST(ReclaimThreadTest, AnEngineOfItsOwnThread) {
