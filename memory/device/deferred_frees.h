@@ -15,8 +15,9 @@
 namespace inlay {
 
 // A base of devices that can; thread-safe. What is deferred stays accounted as
-// it was until it is freed. A device frees it before it refuses an allocation,
-// and all of it in its destructor.
+// it was until it is freed. A device frees it before its Allocate() refuses,
+// and all of it in its destructor; what else takes a GPU's memory (pinned
+// buffers, graphs, the driver's own) does not ask for it.
 class DeferredFrees {
  public:
   // Freed at a time, where memory can be given back in part.

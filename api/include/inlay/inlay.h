@@ -208,7 +208,7 @@ typedef struct inlay_step_info {
 /* Host-driven engines: runs steps until `budget_us` is used up or there is nothing to do; 0 means exactly one step. With a
  * budget, batches and prompt chunks are sized by what steps have taken so far on this machine, so that the call ends in time;
  * running generations take turns where not all fit. Something is computed in every call, however small its budget. What comes back from a disk
- * cache is read beside steps; with nothing else to do a call waits for it, no longer than its budget. A step
+ * cache is read beside steps; with nothing else to do a call waits for it, no longer than its budget; with 0, until the disk answers. A step
  * once begun is finished: overshoot_us tells when that was too late. Without a budget, a GPU may have begun the next step when the
  * call returns; with one it is idle then. `info` may be null; it sums over the steps. The CPU's kernels take up to 400 KB of the
  * calling thread's stack, as of the workers': threads with less than 1 MB are not for stepping, nor for inlay_quantize().
@@ -224,7 +224,8 @@ INLAY_API void inlay_step_info_init_sized(inlay_step_info* info, size_t size); /
  * requests give their KV up and wait), and grow back when there is room again. A step in flight with a time budget keeps that: it and
  * those after it give back what their time allows (half of it comes before anything is computed, and 16 MiB or 1/256 of the cache go in
  * each), and have `more_work` until it is obeyed; set between steps, it is obeyed before this returns. No session and no request is lost: what does
- * not fit meanwhile waits. INLAY_RESOURCE_EXHAUSTED, with nothing changed, below what weights and scratch take. Since 2. */
+ * not fit meanwhile waits. INLAY_RESOURCE_EXHAUSTED, with nothing changed, below what weights and scratch take; before
+ * that, released models are freed, which waits until their disk caches are written. Since 2. */
 INLAY_API inlay_status inlay_engine_set_memory_budget(inlay_engine* engine, int32_t device, uint64_t bytes,
                                                       inlay_error** error);
 
