@@ -34,7 +34,7 @@ const char* Name(FinishReason reason) {
 }
 
 constexpr const char* kPhaseNames[kNumStepPhases] = {
-    "plan", "reserve", "forward", "sample", "commit"};
+    "plan", "reserve", "forward", "sample", "commit", "load"};
 constexpr size_t kNumGauges = 5;
 // In the order of TraceGauges.
 constexpr const char* kGaugeNames[kNumGauges] = {

@@ -17,6 +17,15 @@ namespace {
 
 constexpr std::chrono::milliseconds kStalledPoll(5);
 
+// Of a step without a budget, for the memory of models that nobody holds, while
+// there are requests to serve.
+constexpr uint64_t kReclaimUs = 2000;
+
+SteadyTime After(SteadyTime begin, uint64_t us) {
+  constexpr uint64_t kMostUs = uint64_t{1} << 50;
+  return begin + std::chrono::microseconds(std::min(us, kMostUs));
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
@@ -24,6 +33,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Create(
   INLAY_RETURN_IF_ERROR(ValidateConfig(options.scheduler));
   std::shared_ptr<Engine> engine(new Engine(options));
   INLAY_RETURN_IF_ERROR(engine->OpenDevice());
+  engine->frees_ = DeferredFrees::Of(engine->device_.get());
   if (options.own_thread) {
     INLAY_ASSIGN_OR_RETURN(engine->thread_, Thread::Start([raw = engine.get()] {
                              raw->ThreadMain();
@@ -74,6 +84,7 @@ void Engine::Close() {
     MutexLock step_lock(&step_mu_);
     for (const auto& runner : runners) runner->Close();
   }
+  ReclaimAll();
   if (thread_.joinable()) thread_.Join();
   events_.Close();
   // Handles of models and sessions may live on: nothing is computed for them.
@@ -83,7 +94,7 @@ void Engine::Close() {
 
 absl::StatusOr<Engine::Loaded> Engine::Load(const std::string& path,
                                             ModelOptions options) {
-  Reclaim();
+  ReclaimAll();
   if (closed()) return absl::UnavailableError("the engine was released");
   options.batch_invariant = options_.batch_invariant;
   // A budget set meanwhile, up or down, did not reach the new model's cache,
@@ -146,23 +157,6 @@ std::vector<std::shared_ptr<ModelRunner>> Engine::Runners() {
   return runners_;
 }
 
-void Engine::Reclaim() {
-  std::vector<std::shared_ptr<ModelRunner>> unused;
-  MutexLock lock(&mu_);
-  // Should memory run out, then before anything is moved.
-  unused.reserve(runners_.size());
-  // With one reference, ours, nobody can make another: handles copy from
-  // handles.
-  const auto first = std::stable_partition(
-      runners_.begin(), runners_.end(),
-      [](const auto& runner) { return runner.use_count() > 1; });
-  std::move(first, runners_.end(), std::back_inserter(unused));
-  runners_.erase(first, runners_.end());
-  for (const auto& runner : unused) Retire(*runner);
-  // Others may have what it leaves.
-  if (!unused.empty()) budget_changed_ = true;
-}
-
 void Engine::Retire(ModelRunner& runner) {
   runner.AddMetrics(&retired_);
   // Gauges go with the model, counters stay.
@@ -202,25 +196,43 @@ std::shared_ptr<ModelRunner> Engine::RunnerAt(size_t index, size_t* count) {
 }
 
 // Models take turns, one step each. Only the model whose turn it is is held:
-// others can be reclaimed meanwhile.
+// others can be reclaimed meanwhile. Within a budget, a quarter of the time is
+// for the memory of models that are gone, and half for a smaller memory budget,
+// before anything is computed; a piece of both is done in any case.
 bool Engine::StepOnce(const StepLimits& limits, StepInfo* info) {
-  Reclaim();
+  const SteadyTime begin = Now();
+  const bool timed = limits.budget_us > 0;
+  const auto after = [&](uint64_t us) {
+    return timed ? After(begin, us) : SteadyTime::max();
+  };
+  const bool slices = options_.own_thread || HasRequests();
+  bool did = ReclaimSome(
+      !timed && slices ? After(begin, kReclaimUs) : after(limits.budget_us / 4),
+      /*waits=*/!timed && !slices);
   if (const absl::Status status = device_->status(); !status.ok()) {
     for (const auto& runner : Runners()) runner->EndAll(status);
     return false;
   }
-  ObeyBudget();
-  const auto obey = absl::MakeCleanup(
-      [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { ObeyBudget(); });
+  ObeyBudget(after(limits.budget_us / 2));
+  did |= obeys_late_;
+  const auto obey = absl::MakeCleanup([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const SteadyTime end = after(limits.budget_us);
+    if (Now() < end) ObeyBudget(end);
+  });
+  StepLimits left = limits;
+  if (timed) {
+    const uint64_t passed = MicrosecondsBetween(begin, Now());
+    left.budget_us -= std::min(passed, left.budget_us - 1);
+  }
   size_t count = 1;
   for (size_t i = 0; i < count; ++i) {
     const auto runner = RunnerAt(next_runner_ + i, &count);
-    if (runner != nullptr && runner->Step(limits, info)) {
+    if (runner != nullptr && runner->Step(left, info)) {
       next_runner_ = (next_runner_ + i) % count + 1;
       return true;
     }
   }
-  return false;
+  return did;
 }
 
 absl::StatusOr<Engine::StepSummary> Engine::Step(uint64_t budget_us) {
@@ -234,8 +246,10 @@ absl::StatusOr<Engine::StepSummary> Engine::Step(uint64_t budget_us) {
     return absl::FailedPreconditionError(
         "another thread is stepping this engine");
   }
-  const auto done = absl::MakeCleanup([this] {
-    ObeyWhereFree();
+  const SteadyTime until =
+      budget_us > 0 ? After(Now(), budget_us) : SteadyTime::max();
+  const auto done = absl::MakeCleanup([this, until] {
+    ObeyWhereFree(until);
     stepping_ = false;
   });
   return StepWithin(budget_us);
@@ -250,12 +264,24 @@ absl::StatusOr<Engine::StepSummary> Engine::StepWithin(uint64_t budget_us) {
   const auto elapsed = [&] { return MicrosecondsBetween(begin, Now()); };
   // Each step gets the time that is left; only the first must do something.
   StepLimits limits{budget_us, true};
-  while (StepOnce(limits, &summary.info) && elapsed() < budget_us &&
-         !closed()) {
-    limits.budget_us = std::max<uint64_t>(1, budget_us - elapsed());
-    limits.must_progress = false;
+  const SteadyTime end =
+      budget_us > 0 ? After(begin, budget_us) : SteadyTime::max();
+  while (!closed()) {
+    const uint64_t seen = WorkSignals();
+    if (StepOnce(limits, &summary.info)) {
+      limits.must_progress = false;
+      if (budget_us == 0) break;
+    } else if (!WaitsForDisk()) {
+      break;
+    } else {
+      WaitForWork(seen, end);
+    }
+    if (elapsed() >= budget_us && budget_us > 0) break;
+    if (budget_us > 0)
+      limits.budget_us = std::max<uint64_t>(1, budget_us - elapsed());
   }
-  summary.more_work = HasWork();
+  summary.more_work =
+      HasWork() || HasToReclaim() || (budget_changed_ && IsOverBudget());
   summary.duration_us = elapsed();
   if (budget_us > 0 && summary.duration_us > budget_us)
     summary.overshoot_us = summary.duration_us - budget_us;
@@ -290,8 +316,9 @@ void Engine::ThreadMain() {
     }
     if (TryStep()) continue;
     // Requests that wait for memory may still meet their deadlines; a budget
-    // that there was no memory to obey must be obeyed yet.
-    const bool waiting = HasRequests() || budget_changed_;
+    // that there was no memory to obey must be obeyed yet, a model whose disk
+    // is written freed.
+    const bool waiting = HasRequests() || budget_changed_ || HasToReclaim();
     MutexLock lock(&mu_);
     if (work_signals_ != seen || closed()) continue;
     if (waiting) {
@@ -302,33 +329,6 @@ void Engine::ThreadMain() {
   }
 }
 
-absl::Status Engine::SetMemoryBudget(int device, uint64_t bytes) {
-  if (device != 0) {
-    return absl::InvalidArgumentError(FormattedString(
-        "device is %d, allowed: 0, the only one of this engine", device));
-  }
-  if (closed()) return absl::UnavailableError("the engine was released");
-  if (bytes != 0) {
-    uint64_t least = 0;
-    const MemoryUse use = device_->memory_use();
-    for (const MemoryClass fixed :
-         {MemoryClass::kWeights, MemoryClass::kWorkspace})
-      least += use.by_class[static_cast<size_t>(fixed)];
-    if (bytes < least) {
-      return absl::ResourceExhaustedError(FormattedString(
-          "the memory budget is %d bytes, allowed: at least %d, which weights "
-          "and scratch take; release models for less",
-          bytes, least));
-    }
-  }
-  device_->set_budget(bytes);
-  ++num_budgets_;
-  budget_changed_ = true;
-  ObeyWhereFree();
-  NotifyWork();
-  return absl::OkStatus();
-}
-
 absl::StatusOr<ReplayReport> Engine::Replay(const ModelRunner& runner,
                                             const std::string& path) {
   MutexLock lock(&step_mu_);
@@ -336,61 +336,25 @@ absl::StatusOr<ReplayReport> Engine::Replay(const ModelRunner& runner,
   return runner.Replay(path, [this] { return !closed(); });
 }
 
-// Whoever holds step_mu_ looks again when it has let go: what comes in between
-// is not missed.
-void Engine::ObeyWhereFree() {
-  bool obeyed = true;
-  while (obeyed && budget_changed_ && step_mu_.TryLock()) {
-    obeyed = ObeyBudget();
-    step_mu_.Unlock();
+uint64_t Engine::WorkSignals() {
+  MutexLock lock(&mu_);
+  return work_signals_;
+}
+
+// Requests' deadlines may pass meanwhile.
+void Engine::WaitForWork(uint64_t seen, SteadyTime until) {
+  until = std::min(until, Now() + kStalledPoll);
+  MutexLock lock(&mu_);
+  while (work_signals_ == seen && !closed()) {
+    if (work_arrived_.WaitUntil(&mu_, until)) return;
   }
 }
 
-bool Engine::ObeyBudget() {
-  if (!budget_changed_.exchange(false)) return true;
-  try {
-    if (ApplyBudget()) return true;
-  } catch (...) {
-    // No memory for the bookkeeping now.
-  }
-  budget_changed_ = true;  // the next step tries again
-  return false;
-}
-
-// What weights and scratch leave is shared out: to each cache what it was made
-// with, or its proportion of that.
-bool Engine::ApplyBudget() {
-  const auto runners = Runners();
-  const MemoryUse use = device_->memory_use();
-  std::vector<uint64_t> wanted;
-  uint64_t sum = 0, held = 0;
-  for (const auto& runner : runners) {
-    const ModelRunner::KvMemory memory = runner->kv_memory();
-    wanted.push_back(memory.target_bytes);
-    sum += memory.target_bytes;
-    held += memory.bytes;
-  }
-  uint64_t room = std::numeric_limits<uint64_t>::max();
-  if (use.budget_bytes > 0) {
-    const uint64_t fixed = use.total_bytes - std::min(use.total_bytes, held);
-    room = use.budget_bytes - std::min<uint64_t>(use.budget_bytes, fixed);
-  }
-  if (room < sum) {
-    const double share = static_cast<double>(room) / static_cast<double>(sum);
-    for (uint64_t& bytes : wanted)
-      bytes = static_cast<uint64_t>(static_cast<double>(bytes) * share);
-  }
-  trace_.Memory(static_cast<int64_t>(use.budget_bytes),
-                static_cast<int64_t>(use.total_bytes));
-  // Whoever has too much gives before others take.
-  bool applied = true;
-  for (const bool shrink : {true, false}) {
-    for (size_t i = 0; i < runners.size(); ++i) {
-      if ((wanted[i] < runners[i]->kv_memory().bytes) == shrink)
-        applied &= runners[i]->ResizeKv(wanted[i]);
-    }
-  }
-  return applied;
+bool Engine::WaitsForDisk() {
+  if (reclaim_waits_) return true;
+  MutexLock lock(&mu_);
+  return std::any_of(runners_.begin(), runners_.end(),
+                     [](const auto& runner) { return runner->WaitsForDisk(); });
 }
 
 void Engine::NotifyWork() {

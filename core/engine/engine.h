@@ -19,6 +19,7 @@
 #include "core/engine/metrics.h"
 #include "core/engine/model_runner.h"
 #include "core/engine/trace.h"
+#include "memory/device/deferred_frees.h"
 #include "memory/device/device.h"
 #include "memory/device/thread.h"
 #include "memory/device/thread_pool.h"
@@ -52,7 +53,8 @@ struct EngineStats {
 };
 
 // Thread-safe. Models live as long as anyone holds them; those held by nobody
-// are reclaimed by the next step or load.
+// are reclaimed by the next steps, a piece at a time where they have a budget
+// or others to serve, or by the next load.
 class Engine {
  public:
   // Errors: those of CreateCpuDevice() or CreateCudaDevice() among others.
@@ -92,7 +94,8 @@ class Engine {
 
   // The memory that all allocations may take, from now on: 0 lifts the limit.
   // Caches shrink and requests are preempted until it is kept, at once, or at
-  // the end of the step in flight; with more memory, caches grow back.
+  // the end of the step in flight; where that has a time budget, that and the
+  // next give back what their time allows. With more memory, caches grow back.
   // RESOURCE_EXHAUSTED: less than weights and scratch take; nothing changes.
   absl::Status SetMemoryBudget(int device, uint64_t bytes);
 
@@ -124,16 +127,38 @@ class Engine {
   std::vector<std::shared_ptr<ModelRunner>> Runners();
   std::shared_ptr<ModelRunner> RunnerAt(size_t index, size_t* count);
   absl::StatusOr<StepSummary> StepWithin(uint64_t budget_us);
-  // False: it could not, and is to be called again.
-  bool ObeyBudget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
-  void ObeyWhereFree();
-  bool ApplyBudget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
-  void Reclaim();
+  // Until about then, but a piece of it in any case. False: it could not, or
+  // not all, and is to be called again.
+  bool ObeyBudget(SteadyTime until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
+  void ObeyWhereFree(SteadyTime until = SteadyTime::max());
+  bool ApplyBudget(SteadyTime until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
+  uint64_t FixedBytes() const;
+  bool IsOverBudget() const;
+  // Models that nobody holds any more: moves them to closing_,
+  void FindUnused();
+  // ... closes and frees a piece of those,
+  ModelRunner::Closing ReclaimPiece(bool waits)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(reclaim_mu_);
+  // ... at least one, if there is any, until about then; whether there was,
+  bool ReclaimUntil(SteadyTime until, bool waits)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(reclaim_mu_);
+  // ... all of this, unless another thread is at it,
+  bool ReclaimSome(SteadyTime until, bool waits);
+  // ... or all there is.
+  void ReclaimAll();
+  bool HasToReclaim();
   void Retire(ModelRunner& runner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NotifyWork();
+  // Calls of NotifyWork() so far,
+  uint64_t WorkSignals();
+  // ... and waits for another, but not long.
+  void WaitForWork(uint64_t seen, SteadyTime until);
+  // Whether something goes on when a disk has been read or written.
+  bool WaitsForDisk();
 
   const EngineOptions options_;
   std::unique_ptr<Device> device_;
+  DeferredFrees* frees_ = nullptr;    // the device's, if it has them
   std::unique_ptr<ThreadPool> pool_;  // null: the device has its own
   EventQueue events_;
   TraceRecorder trace_;
@@ -143,13 +168,19 @@ class Engine {
   std::atomic<bool> stepping_{false};  // a host's thread is in Step()
   Mutex step_mu_;  // held by whoever steps or resizes caches
   size_t next_runner_ ABSL_GUARDED_BY(step_mu_) = 0;
+  bool obeys_late_ ABSL_GUARDED_BY(step_mu_) = false;  // for want of time
   std::atomic<bool> budget_changed_{false};
   std::atomic<uint64_t> num_budgets_{0};  // set since creation
+
+  Mutex reclaim_mu_;                   // held by who closes models; before mu_
+  std::atomic<bool> reclaims_{false};  // and there may be more
+  std::atomic<bool> reclaim_waits_{false};  // for disks alone
 
   Mutex mu_;  // never held across a step or a load
   CondVar work_arrived_;
   uint64_t work_signals_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::shared_ptr<ModelRunner>> runners_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<ModelRunner>> closing_ ABSL_GUARDED_BY(mu_);
   EngineMetrics retired_ ABSL_GUARDED_BY(mu_);  // of models that are gone
   uint32_t num_loaded_ ABSL_GUARDED_BY(mu_) = 0;
   Thread thread_;

@@ -170,6 +170,18 @@ void KvCache::Shrink(uint64_t bytes, absl::Span<KvBlockTable* const> held,
   }
 }
 
+bool KvCache::DropSome() {
+  constexpr uint64_t kPieceBytes = uint64_t{16} << 20;
+  uint64_t dropped = 0;
+  for (int32_t extent = storage_.end_extent(); extent-- > 0;) {
+    if (!storage_.HasExtent(extent)) continue;
+    storage_.DropExtent(extent);
+    dropped += extent_bytes();
+    if (dropped >= kPieceBytes) return true;
+  }
+  return dropped > 0;
+}
+
 std::vector<bool> KvCache::EmptiestExtents(int64_t count) const {
   const int32_t blocks = storage_.blocks_per_extent();
   struct Extent {

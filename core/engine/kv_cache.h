@@ -42,11 +42,14 @@ struct KvSequence {
   int64_t num_coming() const {
     return static_cast<int64_t>(coming.size() - num_come);
   }
+  // Tokens, from the front on, whose blocks in `groups` are all there.
+  int64_t NumThere(const KvGroups& groups) const;
 
   KvTables tables;
   PrefixCursors cursors;
   std::vector<Coming> coming;  // group by group, from the front on
   size_t num_come = 0;         // of these, are in the tables by now
+  size_t num_asked = 0;        // of these, the tier was asked to read ahead
 };
 
 // Thread-compatible: the model runner's mutex guards it, but for base(), which
@@ -68,8 +71,15 @@ class KvCache {
   // back from there. Owned.
   void SetTier(std::unique_ptr<KvTier> tier) { tier_ = std::move(tier); }
   const KvTier* tier() const { return tier_.get(); }
-  // Puts what can be found into the tier's files, if it has any.
-  void FlushTier();
+  // Puts a piece of what can be found into the tier, if that has files, and in
+  // the end has it write them, or, where it `waits`, waits for that. False: all
+  // is written, or there are none. Nothing is to be put into the cache then.
+  bool FlushSome(bool waits);
+  // Gives a piece of the memory back. False: there is none left. Nothing but
+  // the end may follow.
+  bool DropSome();
+  // Whether it waits for the files only.
+  bool is_flushing() const { return flushes_; }
   // Whether reading a block back is cheaper than computing it.
   void SetTierPays(bool pays) { tier_pays_ = pays; }
   bool tier_pays() const { return tier_ != nullptr && tier_pays_; }
@@ -103,11 +113,24 @@ class KvCache {
   // most max_tokens, fewer than there are `tokens` or as many.
   int64_t BeginTake(uint64_t salt, absl::Span<const int32_t> tokens,
                     int64_t max_tokens, KvSequence* sequence);
-  // The next of them comes. RESOURCE_EXHAUSTED: there is no room; NOT_FOUND:
-  // the tier has lost it. tokens: of the sequence, at least those of
-  // BeginTake().
-  absl::Status LoadBlock(absl::Span<const int32_t> tokens,
-                         KvSequence* sequence);
+  enum class Came : uint8_t {
+    kBlock,
+    kOnDisk,  // it is there alone, and is being fetched: another time
+    kLost,    // the tier does not have it any more
+    kNoRoom,  // no block is free
+    kFailed,  // it is there, and cannot be had: the first tokens of its group,
+              // up to the block, can
+  };
+  // The next of them comes. tokens: of the sequence, at least those of
+  // BeginTake(). `fetches`: the tier may be told to read it. May throw
+  // std::bad_alloc, and has changed nothing then.
+  Came LoadBlock(absl::Span<const int32_t> tokens, bool fetches,
+                 KvSequence* sequence);
+  // Where, in the sequence, the next of them begins.
+  int64_t NextComing(const KvSequence& sequence) const {
+    const KvSequence::Coming& next = sequence.coming[sequence.num_come];
+    return next.index * groups_[next.group].block_size;
+  }
   // Gives the empty sequence new blocks for num_tokens tokens, in each group
   // those from first_blocks[group] on; WriteBlock() fills them. False, with
   // nothing changed, when there is no room.
@@ -129,7 +152,7 @@ class KvCache {
     sequence->tables.Clear();
     sequence->cursors.assign(sequence->cursors.size(), PrefixCursor());
     sequence->coming.clear();
-    sequence->num_come = 0;
+    sequence->num_come = sequence->num_asked = 0;
   }
 
   // Adds extents up to `bytes` in all, as far as the device has room.
@@ -170,9 +193,9 @@ class KvCache {
   // A block's tokens as the tier keeps them; valid until the next call.
   absl::Span<const int32_t> Padded(absl::Span<const int32_t> tokens);
   // As Prefetch(), of the next blocks that are to come.
-  void PrefetchComing(const KvSequence& sequence) const;
-  absl::Status FillFromTier(absl::Span<const int32_t> tokens,
-                            const KvSequence::Coming& from, int32_t id);
+  void PrefetchComing(KvSequence* sequence) const;
+  Came FillFromTier(absl::Span<const int32_t> tokens, bool fetches,
+                    const KvSequence::Coming& from, int32_t id);
   // By extent, whether it is one of the `count` with the fewest blocks in use.
   std::vector<bool> EmptiestExtents(int64_t count) const;
 
@@ -183,6 +206,7 @@ class KvCache {
   KvBlockPool pool_;
   std::unique_ptr<KvTier> tier_;  // the index gives it blocks: goes after it
   bool tier_pays_ = true;
+  bool flushes_ = false;
   std::vector<int32_t> padded_;
   std::unique_ptr<PrefixCache> index_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
 #include "core/engine/kv_cache.h"
 #include "memory/status.h"
@@ -10,8 +11,8 @@
 namespace inlay {
 namespace {
 
-// Blocks to come of a sequence after which the next twice as many are asked
-// for.
+// Blocks to come of a sequence after which as many more are asked for, twice
+// as many ahead.
 constexpr size_t kPrefetchEvery = 32;
 
 // Of a block in a sequence's tokens.
@@ -41,10 +42,22 @@ void KvCache::Prefetch(uint64_t salt, absl::Span<const int32_t> tokens) const {
   tier_->Prefetch(keys);
 }
 
-void KvCache::FlushTier() {
-  if (tier_ == nullptr) return;
-  index_->Clear();
-  tier_->Flush();
+bool KvCache::FlushSome(bool waits) {
+  constexpr size_t kPieceBytes = size_t{1} << 20;
+  if (tier_ == nullptr || !tier_->has_disk()) return false;
+  if (pool_.num_evictable() > 0 && tier_pays()) {
+    index_->Reclaim(std::min<int64_t>(
+        pool_.num_evictable(),
+        static_cast<int64_t>(kPieceBytes / block_bytes()) + 1));
+    return true;
+  }
+  if (waits) {
+    tier_->Flush();
+    return false;
+  }
+  if (!flushes_) tier_->BeginFlush();
+  flushes_ = true;
+  return !tier_->Idle();
 }
 
 KvMatch KvCache::Look(uint64_t salt, absl::Span<const int32_t> tokens) const {
@@ -86,49 +99,81 @@ int64_t KvCache::BeginTake(uint64_t salt, absl::Span<const int32_t> tokens,
     sequence->tables.group(g).Share(match.groups[g].blocks, match.num_tokens);
   std::move(undo).Cancel();
   sequence->coming = std::move(coming);
-  sequence->num_come = 0;
+  sequence->num_come = sequence->num_asked = 0;
   return match.num_tokens;
 }
 
-absl::Status KvCache::FillFromTier(absl::Span<const int32_t> tokens,
-                                   const KvSequence::Coming& from, int32_t id) {
-  INLAY_ASSIGN_OR_RETURN(const auto bytes, storage_.BeginWrite(id));
-  const auto of_block = BlockTokens(tokens, from.index, groups_[from.group]);
-  if (!tier_->Get(from.key, Padded(of_block), bytes))
-    return absl::NotFoundError("the tier has lost a block");
-  return storage_.FinishWrite(id);
+int64_t KvSequence::NumThere(const KvGroups& groups) const {
+  int64_t there = tables.num_tokens();
+  for (size_t i = num_come; i < coming.size(); ++i) {
+    const Coming& missing = coming[i];
+    const auto before = tables.group(missing.group)
+                            .blocks()
+                            .first(static_cast<size_t>(missing.index));
+    // With a window, what lies before it is not there either.
+    const bool any = absl::c_any_of(
+        before, [](int32_t id) { return id != KvBlockTable::kNoBlock; });
+    there = std::min(
+        there, any ? missing.index * groups[missing.group].block_size : 0);
+  }
+  return there;
 }
 
-void KvCache::PrefetchComing(const KvSequence& sequence) const {
+KvCache::Came KvCache::FillFromTier(absl::Span<const int32_t> tokens,
+                                    bool fetches,
+                                    const KvSequence::Coming& from,
+                                    int32_t id) {
+  const auto bytes = storage_.BeginWrite(id);
+  if (!bytes.ok()) return Came::kFailed;
+  const auto of_block =
+      Padded(BlockTokens(tokens, from.index, groups_[from.group]));
+  while (true) {
+    switch (tier_->Get(from.key, of_block, *bytes)) {
+      case KvTier::Got::kBlock:
+        return storage_.FinishWrite(id).ok() ? Came::kBlock : Came::kFailed;
+      case KvTier::Got::kLost:
+        // What is another's must not be found again.
+        tier_->Drop(from.key);
+        return Came::kLost;
+      case KvTier::Got::kFailed:
+        return Came::kFailed;
+      case KvTier::Got::kOnDisk:
+        // Here by now, unless there is something to wait for.
+        if (!fetches || tier_->Fetch(from.key)) return Came::kOnDisk;
+    }
+  }
+}
+
+void KvCache::PrefetchComing(KvSequence* sequence) const {
   std::vector<KvBlockKey> keys;
-  const size_t end =
-      std::min(sequence.coming.size(), sequence.num_come + 2 * kPrefetchEvery);
-  keys.reserve(end - sequence.num_come);
-  for (size_t i = sequence.num_come; i < end; ++i)
-    keys.push_back(sequence.coming[i].key);
+  const size_t end = std::min(sequence->coming.size(),
+                              sequence->num_come + 2 * kPrefetchEvery);
+  const size_t begin = std::max(sequence->num_asked, sequence->num_come);
+  if (begin >= end) return;
+  keys.reserve(end - begin);
+  for (size_t i = begin; i < end; ++i) keys.push_back(sequence->coming[i].key);
   tier_->Prefetch(keys);
+  sequence->num_asked = end;
 }
 
-absl::Status KvCache::LoadBlock(absl::Span<const int32_t> tokens,
-                                KvSequence* sequence) {
+KvCache::Came KvCache::LoadBlock(absl::Span<const int32_t> tokens, bool fetches,
+                                 KvSequence* sequence) {
   const KvSequence::Coming& next = sequence->coming[sequence->num_come];
   // Of those that are on disk alone, the next are on their way to host memory.
-  if (sequence->num_come % kPrefetchEvery == 0) PrefetchComing(*sequence);
-  INLAY_ASSIGN_OR_RETURN(const std::vector<int32_t> fresh, pool_.Allocate(1));
-  auto release = absl::MakeCleanup([&] { pool_.Unref(fresh.front()); });
-  if (!FillFromTier(tokens, next, fresh.front()).ok()) {
-    // So that it is not found again.
-    tier_->Drop(next.key);
-    return absl::NotFoundError("a block of the tier cannot be read");
-  }
+  if (sequence->num_come % kPrefetchEvery == 0) PrefetchComing(sequence);
+  const auto fresh = pool_.Allocate(1);
+  if (!fresh.ok()) return Came::kNoRoom;
+  auto release = absl::MakeCleanup([&] { pool_.Unref(fresh->front()); });
+  const Came came = FillFromTier(tokens, fetches, next, fresh->front());
+  if (came != Came::kBlock) return came;
   sequence->tables.group(next.group)
-      .Put(static_cast<size_t>(next.index), fresh.front());
+      .Put(static_cast<size_t>(next.index), fresh->front());
   std::move(release).Cancel();
   if (++sequence->num_come == sequence->coming.size()) {
     sequence->coming.clear();
-    sequence->num_come = 0;
+    sequence->num_come = sequence->num_asked = 0;
   }
-  return absl::OkStatus();
+  return Came::kBlock;
 }
 
 bool KvCache::Allocate(int64_t num_tokens,

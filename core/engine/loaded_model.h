@@ -20,6 +20,7 @@
 #include "core/text/tokenizer.h"
 #include "kernels/block_selection/block_selection.h"
 #include "memory/device/device.h"
+#include "memory/file_ops.h"
 
 namespace inlay {
 
@@ -37,6 +38,7 @@ struct ModelOptions {
   uint64_t host_cache_bytes = 0;
   std::string disk_cache_folder;
   uint64_t disk_cache_bytes = 0;
+  const FileOps* disk_cache_ops = nullptr;  // as KvTierOptions::file_ops
   std::string kernels;            // "op=row,op=row": forced kernel rows
   std::string attention_pattern;  // as ParseAttentionPattern() takes it
   BlockSelectionOptions block_selection;

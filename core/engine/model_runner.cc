@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "memory/caught.h"
+#include "memory/device/deferred_frees.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 #include "sched/policy.h"
@@ -162,6 +163,8 @@ absl::Status ModelRunner::AddTier(const ModelOptions& options) {
   const ModelFingerprint owner =
       FingerprintKv(loaded_->fingerprint, loaded_->kv_layout);
   tier.owner = {owner.high, owner.low};
+  tier.file_ops = options.disk_cache_ops;
+  tier.on_fetched = context_.on_work;
   INLAY_ASSIGN_OR_RETURN(auto created, KvTier::Create(tier));
   const std::string note = created->disk_note();
   if (!note.empty()) context_.log(LogLevel::kWarning, note);
@@ -267,9 +270,8 @@ absl::StatusOr<SessionInfo> ModelRunner::GetSessionInfo(SessionId id) {
   INLAY_ASSIGN_OR_RETURN(Session * session, FindSession(id));
   const bool busy = session->active != 0;
   const int64_t cached =
-      busy
-          ? (session->kv.num_coming() > 0 ? 0 : session->kv.tables.num_tokens())
-          : kv_->Find(session->salt(), session->log).num_tokens;
+      busy ? session->kv.NumThere(kv_->groups())
+           : kv_->Find(session->salt(), session->log).num_tokens;
   return SessionInfo{busy, session->log.size(), static_cast<uint64_t>(cached)};
 }
 
@@ -334,6 +336,11 @@ void ModelRunner::AddMetrics(EngineMetrics* sum) {
 }
 
 void ModelRunner::Close() {
+  while (CloseSome(/*waits=*/true) != Closing::kClosed) {
+  }
+}
+
+ModelRunner::Closing ModelRunner::CloseSome(bool waits) {
   if (const auto recorder = TakeRecorder(); recorder != nullptr) {
     // Without memory nobody hears of it: the rest must be closed all the same.
     static_cast<void>(Caught([&] {
@@ -343,7 +350,32 @@ void ModelRunner::Close() {
     }));
   }
   MutexLock lock(&mu_);
-  if (closed_) return;
+  DeferredFrees* const frees = DeferredFrees::Of(tier_device_.get());
+  const DeferredFrees::Scope scope(waits ? nullptr : frees);
+  if (!closed_ || scheduler_ != nullptr) {
+    EndAllForClose();
+    return Closing::kMore;
+  }
+  if (kv_ != nullptr) {
+    // What is on disk serves the next run.
+    if (kv_->FlushSome(waits))
+      return kv_->is_flushing() ? Closing::kWaits : Closing::kMore;
+    INLAY_DCHECK(kv_->num_held() == 0);
+    if (!waits && kv_->DropSome()) return Closing::kMore;
+    kv_.reset();
+    executor_.reset();
+    return Closing::kMore;
+  }
+  if (!waits && frees != nullptr && frees->FreeSome()) return Closing::kMore;
+  // The weights go with the last runner on them.
+  if (loaded_.use_count() == 1 && loaded_->model != nullptr) {
+    loaded_->model.reset();
+    return Closing::kMore;
+  }
+  return Closing::kClosed;
+}
+
+void ModelRunner::EndAllForClose() {
   DropAhead();
   while (!requests_.empty()) {
     Request& request = *requests_.begin()->second;
@@ -352,18 +384,11 @@ void ModelRunner::Close() {
     End(request);
   }
   closed_ = true;
-  // What is on disk serves the next run.
-  if (kv_ != nullptr) kv_->FlushTier();
   if (kv_ != nullptr) metrics_.evicted_blocks = kv_->index().num_reclaimed();
   metrics_.ClearGauges();
   sessions_.clear();
   prefixes_.clear();
   scheduler_.reset();
-  INLAY_DCHECK(kv_ == nullptr || kv_->num_held() == 0);
-  kv_.reset();
-  executor_.reset();
-  // The weights go with the last runner on them.
-  if (loaded_.use_count() == 1) loaded_->model.reset();
 }
 
 }  // namespace inlay

@@ -21,6 +21,7 @@
 #include "core/engine/event_queue.h"
 #include "core/engine/executor.h"
 #include "core/engine/kv_cache.h"
+#include "core/engine/load_pace.h"
 #include "core/engine/loaded_model.h"
 #include "core/engine/log.h"
 #include "core/engine/metrics.h"
@@ -144,6 +145,9 @@ class ModelRunner final : private KvOwner {
   bool HasWork();
   // Also those that nothing can be done for now.
   bool HasRequests();
+  // Whether the last step left a block of KV for later that a disk has alone;
+  // context.on_work tells when it is here.
+  bool WaitsForDisk();
   // One step: plan, reserve, build batch, forward, sample, commit, emit. False
   // when there was nothing to do, or no time for it.
   bool Step(const StepLimits& limits, StepInfo* info);
@@ -158,8 +162,10 @@ class ModelRunner final : private KvOwner {
   KvMemory kv_memory();
   // Brings the cache to at most `bytes`, and to that if the device has the
   // memory. What is cached goes first, then running requests are preempted;
-  // none is lost. Only between steps. False: there was no memory for as much.
-  bool ResizeKv(uint64_t bytes, SteadyTime now = Now());
+  // none is lost. Only between steps. Shrinking ends after the first piece that
+  // is over at `until` or later.
+  enum class Resized : uint8_t { kDone, kNoMemory, kNoTime };
+  Resized ResizeKv(uint64_t bytes, SteadyTime until = SteadyTime::max());
 
   // Everything that comes in and every step goes into a recording at `path`
   // until StopRecording() or Close(): recording.h. It begins with an empty
@@ -179,6 +185,15 @@ class ModelRunner final : private KvOwner {
   void AddMetrics(EngineMetrics* sum);
   // Ends every request and frees the KV cache and the weights.
   void Close();
+  // The same in pieces of a millisecond or less, but that what they let go of
+  // is large: the device's frees are to be deferred meanwhile
+  // (memory/device/deferred_frees.h). With `waits` it waits for disks, too.
+  enum class Closing : uint8_t {
+    kMore,
+    kWaits,  // for a disk; context.on_work tells when that is over
+    kClosed
+  };
+  Closing CloseSome(bool waits);
 
  private:
   friend class Replayer;  // a runner's steps, one part at a time
@@ -324,7 +339,7 @@ class ModelRunner final : private KvOwner {
   void LogFailures();
   // When a step's phases ended.
   struct StepTimes {
-    SteadyTime begin, planned, reserved, forwarded, sampled, end;
+    SteadyTime begin, planned, reserved, forwarded, sampled, committed;
   };
   // Step's parts, in order.
   absl::Status Plan(const PlanInput& input) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -368,15 +383,16 @@ class ModelRunner final : private KvOwner {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double LoadingEndsUs(const StepLimits& limits, double elapsed_us) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What a block may take.
-  double LoadUs() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   enum class Came : uint8_t {
     kBlock,
-    kOther,  // not from below: what is missing was looked for anew
+    kOther,   // not from below: what is missing was looked for anew
+    kNotYet,  // it has to be read from a disk first
     kNoRoom
   };
   Came LoadBlock(Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void LookAgain(Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // At most most_tokens are to come.
+  void LookAgain(Request& request, int64_t most_tokens)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetComing(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountStep(const StepTimes& times, const StepLimits& limits)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -405,6 +421,8 @@ class ModelRunner final : private KvOwner {
   // Ends every request with `why` and starts over with a new scheduler: what is
   // left when planning itself failed.
   void StartOver(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // CloseSome()'s first piece.
+  void EndAllForClose() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // With its share of the engine, where that is its own.
   void EraseSession(SessionId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<Session*> FindSession(SessionId id)
@@ -457,8 +475,8 @@ class ModelRunner final : private KvOwner {
   StepPlan plan_ ABSL_GUARDED_BY(mu_);
   std::vector<StepResult> results_ ABSL_GUARDED_BY(mu_);
   EngineMetrics metrics_ ABSL_GUARDED_BY(mu_);
-  double load_us_ ABSL_GUARDED_BY(mu_) = 0;  // a block from a tier, lately
-  int32_t steps_without_load_ ABSL_GUARDED_BY(mu_) = 0;     // for want of time
+  LoadPace load_pace_ ABSL_GUARDED_BY(mu_);
+  bool fetches_ ABSL_GUARDED_BY(mu_) = false;  // as of the last step
   std::vector<std::string> failures_ ABSL_GUARDED_BY(mu_);  // to be logged
   // Null: nothing is recorded. Shared with who flushes it.
   std::shared_ptr<Recorder> recorder_ ABSL_GUARDED_BY(mu_);

@@ -128,20 +128,22 @@ ModelRunner::KvMemory ModelRunner::kv_memory() {
   return {kv_->bytes(), kv_target_bytes_, kv_->extent_bytes()};
 }
 
-bool ModelRunner::ResizeKv(uint64_t bytes, SteadyTime now) {
+ModelRunner::Resized ModelRunner::ResizeKv(uint64_t bytes, SteadyTime until) {
   MutexLock lock(&mu_);
-  if (closed_) return true;
+  if (closed_) return Resized::kDone;
   bytes = std::min(bytes, kv_target_bytes_);
   // What stays may have to move: who waits for the mutex is let in between
   // pieces, each of which is a resizing of its own.
   const uint64_t piece = ShrinkPiece(kv_->bytes());
   while (kv_->bytes() > bytes + piece) {
-    Resize(kv_->bytes() - piece, now);
+    Resize(kv_->bytes() - piece, Now());
+    if (Now() >= until) return Resized::kNoTime;
     mu_.LetOthersIn();
-    if (closed_) return true;
+    if (closed_) return Resized::kDone;
   }
-  Resize(bytes, now);
-  return kv_->bytes() + kv_->extent_bytes() > bytes;
+  Resize(bytes, Now());
+  return kv_->bytes() + kv_->extent_bytes() > bytes ? Resized::kDone
+                                                    : Resized::kNoMemory;
 }
 
 void ModelRunner::Resize(uint64_t bytes, SteadyTime now) {

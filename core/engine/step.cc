@@ -54,6 +54,7 @@ bool ModelRunner::StepSilently(const StepLimits& limits, StepInfo* info) {
   WaitForEndedAhead();
   {
     MutexLock lock(&mu_);
+    const bool fetched = std::exchange(fetches_, false);
     // Not planned at all, so that a recording need not have each look.
     if (closed_ || scheduler_->empty()) {
       DropAhead();
@@ -63,7 +64,8 @@ bool ModelRunner::StepSilently(const StepLimits& limits, StepInfo* info) {
     // A recording's plans are as they come without a step ahead.
     if (recorder != nullptr) DropAhead();
     input.decodes_only = ReleaseAhead();
-    LeaveTimeToLoad(input);
+    // What a disk has may not be here yet.
+    if (!fetched) LeaveTimeToLoad(input);
     absl::Status prepared = Caught([&] { return Plan(input); });
     times.planned = Now();
     if (prepared.ok()) {
@@ -74,7 +76,10 @@ bool ModelRunner::StepSilently(const StepLimits& limits, StepInfo* info) {
     if (prepared.ok() && plan_.items.empty()) {
       // With a step ahead, others may get on.
       DropAhead();
+      times.reserved = times.forwarded = times.sampled = times.committed =
+          times.planned;
       const bool loaded = Load(limits, times.begin);
+      if (loaded) CountStep(times, limits);
       return loaded || input.decodes_only || !plan_.expired.empty();
     }
     if (prepared.ok()) prepared = Caught([&] { return ReserveAndBuild(); });
@@ -109,7 +114,8 @@ bool ModelRunner::StepSilently(const StepLimits& limits, StepInfo* info) {
     Record([&] { return RecordedCommit(elapsed_us); });
     CommitPlan(elapsed_us);
     idle = scheduler_->empty();
-    times.end = Now();
+    times.committed = Now();
+    if (!idle) Load(limits, times.begin);
     CountStep(times, limits);
     info->predicted_us += static_cast<uint64_t>(plan_.predicted_us);
     info->requests += static_cast<uint32_t>(batch_.items.size());
@@ -117,7 +123,6 @@ bool ModelRunner::StepSilently(const StepLimits& limits, StepInfo* info) {
     info->decode_tokens += static_cast<uint32_t>(batch_.decode_tokens);
     batch_.Clear();
     CheckInvariantsInDebug();
-    if (!idle) Load(limits, times.begin);
   }
   if (idle) {
     FlushRecording(recorder.get());
@@ -128,14 +133,16 @@ bool ModelRunner::StepSilently(const StepLimits& limits, StepInfo* info) {
   return true;
 }
 
+// That ends now.
 void ModelRunner::CountStep(const StepTimes& times, const StepLimits& limits) {
-  const uint64_t took = MicrosecondsBetween(times.begin, times.end);
+  const SteadyTime end = Now();
+  const uint64_t took = MicrosecondsBetween(times.begin, end);
   const auto tokens =
       static_cast<uint64_t>(batch_.prefill_tokens + batch_.decode_tokens);
   metrics_.step_time_us.Add(took);
   metrics_.schedule_time_us.Add(
       MicrosecondsBetween(times.begin, times.reserved) +
-      MicrosecondsBetween(times.sampled, times.end));
+      MicrosecondsBetween(times.sampled, times.committed));
   metrics_.step_tokens.Add(tokens);
   metrics_.step_requests.Add(batch_.items.size());
   metrics_.prefill_tokens += static_cast<uint64_t>(batch_.prefill_tokens);
@@ -148,8 +155,8 @@ void ModelRunner::CountStep(const StepTimes& times, const StepLimits& limits) {
   TraceStep step;
   step.step = plan_.step;
   step.begin = times.begin;
-  step.phase_ends = {times.planned, times.reserved, times.forwarded,
-                     times.sampled, times.end};
+  step.phase_ends = {times.planned, times.reserved,  times.forwarded,
+                     times.sampled, times.committed, end};
   step.prefill_tokens = batch_.prefill_tokens;
   step.decode_tokens = batch_.decode_tokens;
   step.requests = static_cast<int64_t>(batch_.items.size());

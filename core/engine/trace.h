@@ -22,7 +22,7 @@ namespace inlay {
 // allocates or fails. The functions that record are named after their events.
 class TraceRecorder {
  public:
-  static constexpr size_t kMaxEvents = size_t{1} << 20;  // 104 MiB
+  static constexpr size_t kMaxEvents = size_t{1} << 20;  // 112 MiB
 
   // From now on the newest `num_events` events are kept.
   // INVALID_ARGUMENT: not in [1, kMaxEvents]; FAILED_PRECONDITION: on already.

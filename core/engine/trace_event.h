@@ -13,8 +13,15 @@
 
 namespace inlay {
 
-enum class StepPhase : uint8_t { kPlan, kReserve, kForward, kSample, kCommit };
-inline constexpr size_t kNumStepPhases = 5;
+enum class StepPhase : uint8_t {
+  kPlan,
+  kReserve,
+  kForward,
+  kSample,
+  kCommit,
+  kLoad  // of KV that a tier had
+};
+inline constexpr size_t kNumStepPhases = 6;
 
 // A step that was done. Times are absolute; a phase that did not come about
 // ends where the one before it did.
@@ -53,7 +60,7 @@ enum class TraceEventType : uint8_t {
 };
 
 struct TraceEvent {
-  static constexpr size_t kNumValues = 10;
+  static constexpr size_t kNumValues = 11;
 
   SteadyTime time;  // of kStep: its beginning
   uint64_t id = 0;

@@ -89,20 +89,21 @@ class ExpertEntries {
  public:
   // `hidden_size`: where it is not 0, matrices may lie either way. `rows`: of a
   // block that has one scale, 0 where config.json does not say.
-  // `dbrx_experts`: of DBRX's tensors, 0 for others.
+  // `row_experts`: of tensors whose rows are those of all experts, 0 where
+  // there are none.
   ExpertEntries(const WeightSource& stored, std::string_view model_type,
-                int64_t hidden_size, int64_t rows, int64_t dbrx_experts)
+                int64_t hidden_size, int64_t rows, int64_t row_experts)
       : stored_(stored),
         is_gpt_oss_(model_type == "gpt_oss"),
         by_inputs_(is_gpt_oss_ || model_type == "llama4_text"),
         hidden_size_(hidden_size),
         scale_rows_(rows),
-        dbrx_experts_(dbrx_experts) {}
+        row_experts_(row_experts) {}
 
   absl::Status Add(const WeightInfo& info) {
     constexpr std::string_view kMlp = ".experts.mlp.";
     if (const size_t at = info.name.rfind(kMlp);
-        dbrx_experts_ > 0 && at != info.name.npos) {
+        row_experts_ > 0 && at != info.name.npos) {
       return AddRowsOfExperts(info, at, info.name.substr(at + kMlp.size()));
     }
     const auto fused = ParseFused(info.name);
@@ -272,22 +273,22 @@ class ExpertEntries {
     return absl::OkStatus();
   }
 
-  // DBRX's: experts' rows one after another, of w2 inputs by outputs.
+  // DBRX's and nomic's: experts' rows one after another, of w2 inputs by outputs.
   absl::Status AddRowsOfExperts(const WeightInfo& info, size_t at,
                                 const std::string& part) {
     INLAY_RETURN_IF_ERROR(StoredTensor(stored_, info.name, kElements).status());
     if (info.shape.size() != 2 || info.bytes == 0 ||
-        info.shape[0] % dbrx_experts_ != 0) {
+        info.shape[0] % row_experts_ != 0) {
       return absl::InvalidArgumentError(FormattedString(
           "tensor %s has shape [%s]; its rows must be a multiple of the %d "
           "experts",
-          Quoted(info.name), absl::StrJoin(info.shape, ", "), dbrx_experts_));
+          Quoted(info.name), absl::StrJoin(info.shape, ", "), row_experts_));
     }
-    INLAY_RETURN_IF_ERROR(CheckCount(info, dbrx_experts_));
+    INLAY_RETURN_IF_ERROR(CheckCount(info, row_experts_));
     any_ = true;
-    const int64_t width = info.shape[0] / dbrx_experts_;
+    const int64_t width = info.shape[0] / row_experts_;
     const int64_t hidden = info.shape[1];
-    for (int64_t e = 0; e < dbrx_experts_; ++e) {
+    for (int64_t e = 0; e < row_experts_; ++e) {
       SlicedTensor entry;
       entry.is_slice = true;
       entry.slice.stored = &info;
@@ -358,7 +359,7 @@ class ExpertEntries {
   bool by_inputs_;  // matrices lie as inputs by outputs
   int64_t hidden_size_;
   int64_t scale_rows_;
-  int64_t dbrx_experts_;
+  int64_t row_experts_;
   bool any_ = false;
   std::vector<SlicedTensor> entries_;
 };
@@ -385,14 +386,17 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> PresentExperts(
                                kMaxQuantizedColumns);
     rows = first.value_or(0);
   }
-  int64_t dbrx_experts = 0;
-  if (type == "dbrx") {
+  int64_t row_experts = 0;
+  if (type == "nomic_bert") {
+    INLAY_ASSIGN_OR_RETURN(
+        row_experts, JsonInt(config, "num_experts", 0, 0, kMaxStoredExperts));
+  } else if (type == "dbrx") {
     const Json* ffn = JsonFind(config, "ffn_config");
-    INLAY_ASSIGN_OR_RETURN(dbrx_experts,
+    INLAY_ASSIGN_OR_RETURN(row_experts,
                            JsonInt(ffn == nullptr ? Json::object() : *ffn,
                                    "moe_num_experts", 4, 1, kMaxStoredExperts));
   }
-  ExpertEntries entries(*stored, type, hidden_size, rows, dbrx_experts);
+  ExpertEntries entries(*stored, type, hidden_size, rows, row_experts);
   for (const WeightInfo& info : stored->weights()) {
     INLAY_RETURN_IF_ERROR(entries.Add(info));
   }

@@ -41,9 +41,9 @@ inline constexpr size_t kMaxExpertTensors = size_t{1} << 19;
 // and where it is "llama4_text", gate's columns, then up's:
 //   P.experts.gate_up_proj [experts, h, 2 w], P.experts.down_proj
 //     [experts, w, h]                           inputs by outputs
-// and where it is "dbrx", as "P.experts.N.w1.weight" [w, h], ".v1.weight" and
-// ".w2.weight" [h, w]:
-//   P.experts.mlp.w1, .v1 and .w2 [experts * w, h]
+// and where it is "dbrx" or "nomic_bert", as "P.experts.N.w1.weight" [w, h],
+// ".v1.weight" and ".w2.weight" [h, w]:
+//   P.experts.mlp.w1, .v1 (DBRX) and .w2 [experts * w, h]
 // and where a multimodal model's text is "qwen3_vl_moe_text" (`text`), either
 // of the two, by where hidden_size is, and from stacks, one for each matrix, as
 // GGUF files have them:

@@ -159,6 +159,8 @@ constexpr GgufArch kArchs[] = {
     {"bert", "DistilBertModel", "distilbert", gguf_names::kDistilBert},
     {"bert", "DistilBertForMaskedLM", "distilbert", gguf_names::kDistilBert},
     {"nomic-bert", "NomicBertModel", "nomic_bert", gguf_names::kNomicBert},
+    {"nomic-bert-moe", "NomicBertModel", "nomic_bert",
+     gguf_names::kNomicBertMoe},
     {"jina-bert-v3", "JinaEmbeddingsV3Model", "jina_embeddings_v3",
      gguf_names::kJinaBertV3},
     {"jina-bert-v3", "JinaEmbeddingsV3ForMaskedLM", "jina_embeddings_v3",
@@ -224,9 +226,14 @@ std::optional<TensorName> Translate(const GgufArch& arch, std::string_view name,
   return std::nullopt;
 }
 
-// Of rows with one model_type: Nemotron with experts and without, Granite with
-// mixers and without.
+// Of rows with one model_type: Nemotron and nomic-bert with experts and
+// without, Granite with mixers and without.
 bool IsArchOf(const GgufArch& arch, const Json& config) {
+  if (arch.model_type == "nomic_bert") {
+    const Json* every = JsonFind(config, "moe_every_n_layers");
+    const bool has_experts = every != nullptr && *every != 0;
+    return has_experts == (arch.name == "nomic-bert-moe");
+  }
   if (arch.model_type == "nemotron_h") {
     const bool has_experts =
         NemotronPattern(config).find('E') != std::string::npos;

@@ -25,6 +25,7 @@ constexpr char kLabels[] = "classifier.output_labels";
 constexpr char kWindow[] = "attention.sliding_window";
 constexpr char kWindowPattern[] = "attention.sliding_window_pattern";
 constexpr char kActivation[] = "hidden_activation";
+constexpr char kMoeEvery[] = "moe_every_n_layers";
 
 // Inlay's own, for what converters leave out: the class in torch.nn that makes
 // scores of logits, and whether embeddings get length 1.
@@ -166,6 +167,23 @@ absl::Status ReadBert(const GgufFiles& files, Json* config) {
   return absl::OkStatus();
 }
 
+// gguf_experts.h has the rest.
+absl::Status ReadNomicMoe(const GgufFiles& files, const GgufArchKeys& keys,
+                          Json* config) {
+  INLAY_ASSIGN_OR_RETURN(
+      (*config)["moe_every_n_layers"],
+      keys.Required(kMoeEvery, keys.Int(kMoeEvery, 0, kMaxGgufLayers)));
+  (*config)["activation_function"] = "gelu";
+  (*config)["experts_bias"] = false;
+  for (const auto& [tensor, key] :
+       {std::pair{"blk.0.attn_qkv.bias", "qkv_proj_bias"},
+        std::pair{"blk.0.ffn_up.bias", "mlp_fc1_bias"},
+        std::pair{"blk.0.ffn_down.bias", "mlp_fc2_bias"}}) {
+    (*config)[key] = files.FindTensor(tensor) != nullptr;
+  }
+  return absl::OkStatus();
+}
+
 // What the Dense modules are, by their tensors; the shapes are checked by
 // whoever loads them.
 std::vector<DenseModule> ReadDense(const GgufFiles& files) {
@@ -187,8 +205,8 @@ std::vector<DenseModule> ReadDense(const GgufFiles& files) {
 }  // namespace
 
 bool IsGgufBert(std::string_view arch) {
-  return arch == "bert" || arch == "nomic-bert" || arch == "modern-bert" ||
-         arch == "jina-bert-v3";
+  return arch == "bert" || arch.starts_with("nomic-bert") ||
+         arch == "modern-bert" || arch == "jina-bert-v3";
 }
 
 absl::Status ReadGgufBert(const GgufFiles& files, const GgufArchKeys& keys,
@@ -207,6 +225,7 @@ absl::Status ReadGgufBert(const GgufFiles& files, const GgufArchKeys& keys,
   (*config)["type_vocab_size"] = is_matrix ? types->shape[0] : 0;
   INLAY_RETURN_IF_ERROR(keys.CopyNumber(kEpsilon, "layer_norm_eps", config));
   INLAY_RETURN_IF_ERROR(CheckBertSizes(sizes));
+  if (keys.arch() == "nomic-bert-moe") return ReadNomicMoe(files, keys, config);
   return keys.arch() == "bert" ? ReadBert(files, config) : absl::OkStatus();
 }
 
@@ -277,8 +296,8 @@ absl::StatusOr<int64_t> Positions(const GgufKeyWriter& keys,
                                   const Names& names) {
   constexpr char kTrained[] = "max_trained_positions";
   INLAY_ASSIGN_OR_RETURN(const int64_t positions, keys.Size(names.positions));
-  if (keys.arch() != "nomic-bert" || !keys.Has("rotary_scaling_factor") ||
-      !keys.Has(kTrained)) {
+  if (!keys.arch().starts_with("nomic-bert") ||
+      !keys.Has("rotary_scaling_factor") || !keys.Has(kTrained)) {
     return positions;
   }
   INLAY_ASSIGN_OR_RETURN(const int64_t trained, keys.Size(kTrained));
@@ -350,6 +369,21 @@ absl::Status SetRopeBase(GgufKeyWriter& keys, const char* key,
 }
 
 absl::Status SetNomicBert(GgufKeyWriter& keys) {
+  if (keys.arch() == "nomic-bert-moe") {
+    INLAY_RETURN_IF_ERROR(
+        keys.CheckActivation("activation_function", {"gelu"}));
+    // Which converters drop.
+    INLAY_ASSIGN_OR_RETURN(const bool has_bias,
+                           JsonBool(keys.config(), "experts_bias", true));
+    if (has_bias) return keys.NotSaid("experts_bias", has_bias);
+    for (const auto& [key, to] :
+         {std::pair{kMoeEvery, kMoeEvery},
+          std::pair{"num_experts", "expert_count"},
+          std::pair{"moe_top_k", "expert_used_count"}}) {
+      INLAY_RETURN_IF_ERROR(keys.CopySize(key, to).status());
+    }
+    return SetRopeBase(keys, "rotary_emb_base", 1000.0);
+  }
   for (const char* key : {"activation_function", "hidden_act"}) {
     if (!keys.Has(key)) continue;
     INLAY_RETURN_IF_ERROR(keys.CheckActivation(key, {"swiglu", "silu"}));
@@ -414,7 +448,7 @@ absl::Status SetGgufBert(GgufKeyWriter& keys, std::string_view architecture,
               0, kMaxGgufSize));
   INLAY_RETURN_IF_ERROR(keys.writer().SetU32("tokenizer.ggml.token_type_count",
                                              static_cast<uint32_t>(types)));
-  if (keys.arch() == "nomic-bert") return SetNomicBert(keys);
+  if (keys.arch().starts_with("nomic-bert")) return SetNomicBert(keys);
   if (is_jina) {
     INLAY_RETURN_IF_ERROR(SetRopeBase(keys, "rope_theta", 20000.0));
   }

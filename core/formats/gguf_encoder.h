@@ -1,6 +1,7 @@
-// Keys of encoders (bert, nomic-bert, jina-bert-v3, modern-bert, eurobert,
-// gemma-embedding) and of embeddings, in both directions. Sources: llama.cpp's converter
-// (conversion/bert.py, gemma.py and base.py) and models.
+// Keys of encoders (bert, nomic-bert, nomic-bert-moe, jina-bert-v3,
+// modern-bert, eurobert, gemma-embedding) and of embeddings, in both
+// directions. Sources: llama.cpp's converter (conversion/bert.py, gemma.py and
+// base.py) and models.
 #ifndef INLAY_CORE_FORMATS_GGUF_ENCODER_H_
 #define INLAY_CORE_FORMATS_GGUF_ENCODER_H_
 

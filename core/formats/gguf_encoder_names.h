@@ -74,6 +74,22 @@ inline constexpr GgufName kNomicBert[] = {
     {"blk.#.layer_output_norm", "encoder.layers.#.norm2"},
 };
 
+// Converters drop the bias of experts' sums.
+inline constexpr GgufName kNomicBertMoe[] = {
+    {"token_embd", "embeddings.word_embeddings"},
+    {"token_types", "embeddings.token_type_embeddings"},
+    {"token_embd_norm", "emb_ln"},
+    {"blk.#.attn_qkv", "encoder.layers.#.attn.Wqkv"},
+    {"blk.#.attn_output", "encoder.layers.#.attn.out_proj"},
+    {"blk.#.attn_output_norm", "encoder.layers.#.norm1"},
+    {"blk.#.ffn_up", "encoder.layers.#.mlp.fc1"},
+    {"blk.#.ffn_down", "encoder.layers.#.mlp.fc2"},
+    {"blk.#.ffn_gate_inp", "encoder.layers.#.mlp.router.layer"},
+    {"blk.#.ffn_up_exps", "encoder.layers.#.mlp.experts.w1"},
+    {"blk.#.ffn_down_exps", "encoder.layers.#.mlp.experts.w2"},
+    {"blk.#.layer_output_norm", "encoder.layers.#.norm2"},
+};
+
 inline constexpr GgufName kJinaBertV3[] = {
     {"token_embd", "roberta.embeddings.word_embeddings"},
     {"token_types", "roberta.embeddings.token_type_embeddings"},

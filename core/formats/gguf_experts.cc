@@ -50,6 +50,7 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"mellum", "moe_intermediate_size", true},
     {"hy_v3", "moe_intermediate_size", true},
     {"laguna", "moe_intermediate_size", true},
+    {"nomic-bert-moe", "intermediate_size", false},
 };
 
 // What DeepSeek's published config.json calls it. Where files say nothing, all
@@ -258,6 +259,11 @@ absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
     (*config)["ffn_config"] = {{"ffn_hidden_size", sizes.inner},
                                {"moe_num_experts", *experts},
                                {"moe_top_k", used}};
+    return absl::OkStatus();
+  }
+  if (keys.arch() == "nomic-bert-moe") {
+    (*config)["num_experts"] = *experts;
+    (*config)["moe_top_k"] = used;
     return absl::OkStatus();
   }
   if (keys.arch() == "hunyuan-moe") {

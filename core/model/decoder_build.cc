@@ -423,6 +423,16 @@ absl::Status Decoder::BuildEmbeddings(const DecoderSpec& spec,
     INLAY_RETURN_IF_ERROR(
         AddTable(table, added_width, /*by_segment=*/true, build));
   }
+  if (!spec.task_embedding.empty()) {
+    INLAY_ASSIGN_OR_RETURN(
+        TensorView table,
+        build.weights.Matrix(spec.task_embedding, spec.num_tasks, added_width));
+    // At every position.
+    table.dims[0] = spec.max_positions;
+    table.row_stride_bytes = 0;
+    INLAY_RETURN_IF_ERROR(
+        AddTable(table, added_width, /*by_segment=*/false, build));
+  }
   INLAY_ASSIGN_OR_RETURN(embedding_norm_,
                          Norm::Create(spec.embedding_norm, added_width,
                                       DType::kF32, DType::kF32, build));
@@ -522,6 +532,7 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
 absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
                                                       ModelBuild& build) {
   build.weights.set_optional_prefix(spec.optional_prefix);
+  if (spec.shares_layers) build.weights.ShareRepeated();
   if (!spec.tied_head.empty()) {
     INLAY_ASSIGN_OR_RETURN(const DecoderSpec settled,
                            WithSettledHead(spec, build.weights));

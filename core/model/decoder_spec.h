@@ -21,6 +21,19 @@
 
 namespace inlay {
 
+// What scores grow by with how far the key is from the query (relative position
+// biases): each head's own number for each distance, of a table that layers may
+// share.
+struct DistanceBiasSpec {
+  std::string table;  // tensor [rows, num_heads]
+  int64_t rows = 0;
+  // Its row for key - query = -reach .. reach; further keys have the last on
+  // their side.
+  std::vector<int32_t> row_of;
+
+  int reach() const { return static_cast<int>(row_of.size() / 2); }
+};
+
 struct AttentionSpec {
   int num_heads = 0;
   int num_kv_heads = 0;
@@ -73,6 +86,8 @@ struct AttentionSpec {
   std::string sinks;
   // ALiBi's, [num_heads] (AttentionParams::alibi_slopes); empty: none.
   std::vector<float> alibi_slopes;
+  // Instead of ALiBi.
+  std::optional<DistanceBiasSpec> distance_bias;
 };
 
 // The lightning indexer of DeepSeek sparse attention (DeepSeek-V3.2,
@@ -239,6 +254,9 @@ struct MoeSpec {
   std::optional<MlpSpec> shared;
   // One output, whose sigmoid multiplies the shared part.
   std::optional<LinearSpec> shared_gate;
+  // Tensor [hidden] that is added to the sum; "": none. Without a shared expert
+  // and latents.
+  std::string bias;
   // Index into DecoderSpec::ropes of a RopeScaling::kFactor of 1: weights
   // multiply what the expert reads, not what it gives; one expert a token, no
   // biases. -1: they multiply what it gives.
@@ -408,6 +426,10 @@ struct DecoderSpec {
   // is added to the token's own, or "".
   std::string segment_embedding;
   int64_t num_segments = 0;
+  // Tensor [num_tasks, hidden_size] whose first row is added to every token's
+  // (ERNIE), or "".
+  std::string task_embedding;
+  int64_t num_tasks = 0;
   NormSpec embedding_norm;
   float embedding_scale = 1.0f;
   std::optional<PerLayerInputsSpec> per_layer_inputs;
@@ -415,6 +437,8 @@ struct DecoderSpec {
   std::optional<AltUpSpec> altup;      // not with streams
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;
+  // Layers name the same tensors (ALBERT): each is loaded once.
+  bool shares_layers = false;
   NormSpec final_norm;
   // There is none: states are all that it gives.
   bool headless = false;

@@ -17,6 +17,7 @@
 #include "core/model/weights.h"
 #include "kernels/attention/attention_pattern.h"
 #include "kernels/attention/attention_plan.h"
+#include "kernels/attention/biased_attention.h"
 #include "kernels/block_selection/block_selection.h"
 #include "kernels/dispatch.h"
 #include "memory/device/device.h"
@@ -27,6 +28,7 @@ namespace inlay {
 class ExpertLender;
 class InputObserver;
 struct DecoderSpec;
+struct GateRuns;
 struct NarrowRuns;
 
 // Names of the ops a model calls, as ModelLoadOptions::forced_kernels keys.
@@ -36,6 +38,7 @@ inline constexpr std::string_view kOpNames[] = {
     "altup_correct",
     "altup_predict",
     "attention",
+    "biased_attention",
     "block_selection",
     "block_summary",
     "columns",
@@ -128,7 +131,7 @@ struct AttentionCut {
   // Index into ModelBuild::reaches of the window that limits it both ways; -1:
   // none does.
   int reach = -1;
-  bool alibi = false;
+  bool bias = false;  // ALiBi, or AttentionSpec::distance_bias
   // KeepWantedQueries. Such plans are empty in steps that leave out nothing, or
   // everything.
   bool wanted = false;
@@ -151,7 +154,12 @@ struct ModelBuild {
   // Windows of attention blocks that are not causal, built so far, each once
   // (AttentionMaskSpec::reach).
   std::vector<int32_t> reaches;
-  // Of attention blocks built so far whose values are narrower than keys.
+  // Tables of AttentionSpec::distance_bias that attention blocks built so far
+  // have, by their tensors' names.
+  std::map<std::string, ScoreBias> distance_biases;
+  // Of attention blocks built so far whose outputs are gated,
+  std::vector<std::shared_ptr<const GateRuns>> gate_runs;
+  // ... and whose values are narrower than keys.
   std::vector<std::shared_ptr<const NarrowRuns>> narrow_runs;
   BlockSelectionOptions block_selection;  // as ModelLoadOptions
   int64_t max_positions = 0;              // of the model, once that is known
@@ -194,11 +202,12 @@ struct ModelBuild {
     if (batch_invariant) {
       // One kernel for prompts and single tokens.
       cut.shape.prefix_units = 0;
-      if (!cut.pattern && cut.reach < 0 && !cut.alibi) {
+      if (!cut.pattern && cut.reach < 0 && !cut.bias) {
         cut.shape.piece_keys = AttentionPieceKeys(cut.shape);
       }
       if (cut.shape.piece_keys == 0) {
         cut.shape.tile_tokens = 0;
+        cut.shape.batch_invariant = true;
         cut.shape.whole_rows = true;
       }
     }

@@ -98,11 +98,23 @@ WeightLoader::WeightLoader(const ModelFiles& files, Device& device, Mode mode,
 
 const WeightInfo* WeightLoader::Lookup(const std::string& name) const {
   if (files_.weights == nullptr) return nullptr;
-  const WeightInfo* info = files_.weights->Find(name);
-  if (info == nullptr && !prefix_.empty() && name.starts_with(prefix_)) {
-    info = files_.weights->Find(std::string_view(name).substr(prefix_.size()));
+  const auto find = [&](std::string_view wanted) {
+    const WeightInfo* info = files_.weights->Find(wanted);
+    if (info == nullptr && !prefix_.empty() && wanted.starts_with(prefix_)) {
+      info = files_.weights->Find(wanted.substr(prefix_.size()));
+    }
+    return info;
+  };
+  if (const WeightInfo* info = find(name)) return info;
+  // As checkpoints from TensorFlow, BERT's first ones, have it; transformers
+  // reads both.
+  for (const auto& [ours, theirs] :
+       {std::pair{"weight", "gamma"}, std::pair{"bias", "beta"}}) {
+    const std::string end = std::string("LayerNorm.") + ours;
+    if (!name.ends_with(end)) continue;
+    return find(name.substr(0, name.size() - std::strlen(ours)) + theirs);
   }
-  return info;
+  return nullptr;
 }
 
 absl::StatusOr<const WeightInfo*> WeightLoader::Find(
@@ -243,8 +255,8 @@ absl::StatusOr<WeightLoader::Pending> WeightLoader::Begin(
   return pending;
 }
 
-absl::StatusOr<TensorView> WeightLoader::Matrix(const std::string& name,
-                                                int64_t n, int64_t k) {
+absl::StatusOr<TensorView> WeightLoader::LoadMatrix(const std::string& name,
+                                                    int64_t n, int64_t k) {
   INLAY_ASSIGN_OR_RETURN(const Pending pending, Begin(name, n, k));
   TensorView view = pending.view;
   if (mode_ == Mode::kPlan) return view;
@@ -261,8 +273,8 @@ absl::StatusOr<TensorView> WeightLoader::Matrix(const std::string& name,
   return view;
 }
 
-absl::StatusOr<TensorView> WeightLoader::Stacked(absl::Span<const Rows> parts,
-                                                 int64_t k) {
+absl::StatusOr<TensorView> WeightLoader::LoadStacked(
+    absl::Span<const Rows> parts, int64_t k) {
   INLAY_DCHECK(SameDType(parts));
   int64_t rows = 0;
   for (const Rows& part : parts) rows += part.n;
@@ -378,7 +390,7 @@ absl::StatusOr<float> WeightLoader::Scalar(const std::string& name) {
   return value;
 }
 
-absl::StatusOr<const float*> WeightLoader::StackedVector(
+absl::StatusOr<const float*> WeightLoader::LoadStackedVector(
     absl::Span<const Rows> parts, VectorKind kind) {
   int64_t size = 0;
   for (const Rows& part : parts) size += part.n;
@@ -528,6 +540,23 @@ absl::StatusOr<const float*> WeightLoader::TurnedFloats(const std::string& name,
   const auto rows = static_cast<size_t>(n);
   for (size_t i = 0; i < values.size(); ++i) {
     turned[i % columns * rows + i / columns] = map(values[i]);
+  }
+  return Constants(turned);
+}
+
+absl::StatusOr<const float*> WeightLoader::TurnedRows(
+    const std::string& name, int64_t n, int64_t k,
+    absl::Span<const int32_t> rows) {
+  const bool plans = mode_ == Mode::kPlan;
+  std::vector<float> values(plans ? 0 : static_cast<size_t>(n * k));
+  INLAY_RETURN_IF_ERROR(Widen(name, {n, k}, VectorKind::kBias, values.data()));
+  if (plans) return nullptr;
+  std::vector<float> turned;
+  turned.reserve(static_cast<size_t>(k) * rows.size());
+  for (int64_t column = 0; column < k; ++column) {
+    for (const int32_t row : rows) {
+      turned.push_back(values[static_cast<size_t>(row * k + column)]);
+    }
   }
   return Constants(turned);
 }

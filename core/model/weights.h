@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -64,6 +65,11 @@ class WeightLoader {
   // A prefix ("model.") that files saved from the bare network lack: a name
   // that starts with it is also looked up without it.
   void set_optional_prefix(std::string_view prefix) { prefix_ = prefix; }
+
+  // Of models whose layers share weights: from here on matrices and vectors
+  // that are asked for again, by the same names in the same way, are those that
+  // are there, and are not counted again.
+  void ShareRepeated() { shares_ = true; }
 
   // A matrix [n, k] in its own dtype (f32, f16, bf16 or a block format), on the
   // device: where the file is mapped, or a copy. The view lives as long as the
@@ -162,6 +168,10 @@ class WeightLoader {
   absl::StatusOr<const float*> TurnedFloats(const std::string& name, int64_t n,
                                             int64_t k, VectorKind kind,
                                             float (*map)(float));
+  // Rows `rows` of a matrix [n, k] that is small, turned: [k][rows.size()].
+  absl::StatusOr<const float*> TurnedRows(const std::string& name, int64_t n,
+                                          int64_t k,
+                                          absl::Span<const int32_t> rows);
   // `values`, which no file has, on the device. Null when planning.
   absl::StatusOr<const float*> Constants(absl::Span<const float> values);
 
@@ -193,6 +203,15 @@ class WeightLoader {
     TensorView view;
   };
   absl::StatusOr<Pending> Begin(const std::string& name, int64_t n, int64_t k);
+  // Matrix(), Stacked(), Packed() and StackedVector() of what is not there yet.
+  absl::StatusOr<TensorView> LoadMatrix(const std::string& name, int64_t n,
+                                        int64_t k);
+  absl::StatusOr<TensorView> LoadStacked(absl::Span<const Rows> parts,
+                                         int64_t k);
+  absl::StatusOr<TensorView> LoadPacked(absl::Span<const Rows> parts, int64_t k,
+                                        const Packing& packing);
+  absl::StatusOr<const float*> LoadStackedVector(absl::Span<const Rows> parts,
+                                                 VectorKind kind);
   // Bytes of a drawn matrix from `offset` on, which is a multiple of 8.
   absl::Status Draw(const std::string& name, DType dtype, uint64_t offset,
                     absl::Span<std::byte> piece);
@@ -243,6 +262,10 @@ class WeightLoader {
   LoadProgress progress_;
   uint64_t total_bytes_;
   std::string prefix_;
+  bool shares_ = false;
+  // With shares_: by how they were asked for.
+  std::map<std::string, TensorView> shared_matrices_;
+  std::map<std::string, const float*> shared_vectors_;
   std::vector<PlannedWeight> planned_;
   std::unordered_set<std::string> planned_names_;
   WeightStorage storage_;

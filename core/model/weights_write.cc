@@ -198,9 +198,8 @@ absl::StatusOr<DType> WeightLoader::PlanPacked(absl::Span<const Rows> parts,
   return dtype;
 }
 
-absl::StatusOr<TensorView> WeightLoader::Packed(absl::Span<const Rows> parts,
-                                                int64_t k,
-                                                const Packing& packing) {
+absl::StatusOr<TensorView> WeightLoader::LoadPacked(
+    absl::Span<const Rows> parts, int64_t k, const Packing& packing) {
   INLAY_ASSIGN_OR_RETURN(const DType dtype, PlanPacked(parts, k, packing));
   int64_t rows = 0;
   for (const Rows& part : parts) rows += part.n;

@@ -63,6 +63,13 @@ absl::StatusOr<std::unique_ptr<Calibration>> Calibration::Create(
   // Not make_unique: the constructor is private.
   std::unique_ptr<Calibration> made(
       new Calibration(files, device, stream, std::move(progress)));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         DescribeDecoder(files, device));
+  if (spec.shares_layers) {
+    return absl::UnimplementedError(
+        "calibration goes layer by layer, and this model's layers share their "
+        "weights; allowed: methods without calibration");
+  }
   ModelLoadOptions options;
   options.fused = false;
   options.input_observer = made.get();
@@ -79,8 +86,6 @@ absl::StatusOr<std::unique_ptr<Calibration>> Calibration::Create(
                            made->Values(size * info.shared_selection));
     sequence.tokens = std::move(tokens);
   }
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
-                         DescribeDecoder(files, device));
   INLAY_RETURN_IF_ERROR(made->Allocate(SharesKv(spec)));
   return made;
 }

@@ -25,6 +25,9 @@ absl::Status RunAttentionCudaSm90(const AttentionDesc& desc,
 absl::Status RunAttentionCudaLatent(
     const AttentionDesc& desc, const AttentionParams& params,
     Stream& stream);  // attention_latent_sm90.cu
+absl::Status RunAttentionCudaMma(const AttentionDesc& desc,
+                                 const AttentionParams& params,
+                                 Stream& stream);  // attention_cuda_mma.cu
 absl::Status RunAttentionCudaPlain(const AttentionDesc& desc,
                                    const AttentionParams& params,
                                    Stream& stream);  // attention_cuda_plain.cu
@@ -80,26 +83,19 @@ constexpr int kSm90SelectedBlock = 16;
 // wgmma's code is for this one, and for none newer.
 constexpr int kSm90 = 90;
 constexpr const char* kNotSm90 = "written for compute capability 9.0";
+constexpr const char* kNot16Bit = "activations must be f16 or bf16";
+constexpr const char* kOtherCache =
+    "the cache must be of the activations' type";
 
-const char* Sm90Refuses(const AttentionDesc& desc, const DeviceInfo& device) {
-  if (device.sm != kSm90) return kNotSm90;
-  if (desc.activation != DType::kF16 && desc.activation != DType::kBF16) {
-    return "activations must be f16 or bf16";
-  }
-  const bool bytes = desc.kv == DType::kI8 || desc.kv == DType::kF8E4M3;
-  if (!bytes && desc.kv != desc.activation) {
-    return "the cache must be i8, f8_e4m3 or of the activations' type";
-  }
-  if (desc.value_dim > 0) return "values must have rows of their own";
-  if (desc.selects > 0 &&
-      (desc.mix.row_tokens != 0 || desc.mix.block % kSm90SelectedBlock != 0)) {
-    return "keys must not be selected, but in blocks of a multiple of 16";
-  }
+bool Is16Bit(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+// Null where tiles are compiled for such heads.
+const char* TilesRefuse(const AttentionDesc& desc) {
   switch (desc.head_dim) {
-    case 80:
-      if (bytes) return "head_dim must not be 80 where the cache is i8 or f8";
-      break;
     case 64:
+    case 80:
     case 96:
     case 128:
     case 192:
@@ -108,17 +104,47 @@ const char* Sm90Refuses(const AttentionDesc& desc, const DeviceInfo& device) {
     default:
       return "head_dim must be 64, 80, 96, 128, 192 or 256";
   }
+  return desc.value_dim > 0 ? "values must have rows of their own" : nullptr;
+}
+
+const char* Sm90Refuses(const AttentionDesc& desc, const DeviceInfo& device) {
+  if (device.sm != kSm90) return kNotSm90;
+  if (!Is16Bit(desc.activation)) return kNot16Bit;
+  const bool bytes = desc.kv == DType::kI8 || desc.kv == DType::kF8E4M3;
+  if (!bytes && desc.kv != desc.activation) {
+    return "the cache must be i8, f8_e4m3 or of the activations' type";
+  }
+  if (desc.selects > 0 &&
+      (desc.mix.row_tokens != 0 || desc.mix.block % kSm90SelectedBlock != 0)) {
+    return "keys must not be selected, but in blocks of a multiple of 16";
+  }
+  if (desc.head_dim == 80 && bytes) {
+    return "head_dim must not be 80 where the cache is i8 or f8";
+  }
+  if (const char* reason = TilesRefuse(desc)) return reason;
+  return PlainRefuses(desc, device);
+}
+
+// Its items know no selections.
+const char* MmaRefuses(const AttentionDesc& desc, const DeviceInfo& device) {
+  if (!Is16Bit(desc.activation)) return kNot16Bit;
+  if (desc.kv == DType::kI8) {
+    const int dim = desc.head_dim;
+    if (dim != 64 && dim != 96 && dim != 128) {
+      return "head_dim must be 64, 96 or 128 where the cache is i8";
+    }
+  } else if (desc.kv != desc.activation) {
+    return "the cache must be i8 or of the activations' type";
+  }
+  if (desc.selects > 0) return "keys must not be selected";
+  if (const char* reason = TilesRefuse(desc)) return reason;
   return PlainRefuses(desc, device);
 }
 
 const char* LatentRefuses(const AttentionDesc& desc, const DeviceInfo& device) {
   if (device.sm != kSm90) return kNotSm90;
-  if (desc.activation != DType::kF16 && desc.activation != DType::kBF16) {
-    return "activations must be f16 or bf16";
-  }
-  if (desc.kv != desc.activation) {
-    return "the cache must be of the activations' type";
-  }
+  if (!Is16Bit(desc.activation)) return kNot16Bit;
+  if (desc.kv != desc.activation) return kOtherCache;
   if (desc.value_dim == 0) return "values must lie in their keys' rows";
   if (desc.head_dim % 16 != 0 || desc.value_dim % 16 != 0) {
     return "head_dim and value_dim must be multiples of 16";
@@ -133,6 +159,8 @@ constexpr AttentionRow kRows[] = {
      RunAttentionCudaSm90},
     {"cuda_latent", DeviceKind::kCuda, 90, LatentRefuses, nullptr,
      RunAttentionCudaLatent},
+    {"cuda_mma", DeviceKind::kCuda, 80, MmaRefuses, nullptr,
+     RunAttentionCudaMma},
     {"cuda_plain", DeviceKind::kCuda, 80, PlainRefuses, nullptr,
      RunAttentionCudaPlain},
 #endif

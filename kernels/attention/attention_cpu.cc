@@ -1,5 +1,5 @@
-// attention, the scalar reference row: one query of one head at a time, softmax
-// in two passes, all sums in double.
+// attention and biased_attention, the scalar reference rows: one query of one
+// head at a time, softmax in two passes, all sums in double.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,6 +7,7 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_mask.h"
+#include "kernels/attention/biased_attention.h"
 #include "kernels/kv_write/kv_row.h"
 #include "memory/device/thread_pool.h"
 
@@ -16,9 +17,11 @@ namespace {
 class Query {
  public:
   Query(const AttentionDesc& desc, const AttentionParams& params,
-        const AttentionSequence& sequence, int64_t index, int head)
+        const ScoreBias& bias, const AttentionSequence& sequence, int64_t index,
+        int head)
       : desc_(desc),
         params_(params),
+        bias_(bias),
         sequence_(sequence),
         head_(head),
         kv_head_(head / (desc.num_heads / desc.num_kv_heads)),
@@ -97,6 +100,12 @@ class Query {
     if (desc_.softcap > 0.0f) {
       score = desc_.softcap * std::tanh(score / desc_.softcap);
     }
+    if (bias_.values != nullptr) {
+      const int64_t distance =
+          std::clamp<int64_t>(t - position_, -bias_.reach, bias_.reach);
+      score += bias_.values[int64_t{head_} * (2 * bias_.reach + 1) +
+                            bias_.reach + distance];
+    }
     if (params_.alibi_slopes == nullptr) return score;
     return score +
            params_.alibi_slopes[head_] * static_cast<double>(t - position_);
@@ -104,6 +113,7 @@ class Query {
 
   const AttentionDesc& desc_;
   const AttentionParams& params_;
+  const ScoreBias& bias_;
   const AttentionSequence& sequence_;
   int head_;
   int kv_head_;
@@ -112,22 +122,34 @@ class Query {
   AttentionRowKeys keys_;
 };
 
-}  // namespace
-
-absl::Status RunAttentionCpuScalar(const AttentionDesc& desc,
-                                   const AttentionParams& params,
-                                   Stream& stream) {
+void Run(const AttentionDesc& desc, const AttentionParams& params,
+         const ScoreBias& bias, Stream& stream) {
   for (const AttentionSequence& sequence : params.sequences) {
     stream.thread_pool()->ParallelFor(
         int64_t{sequence.q_len} * desc.num_heads, 1,
         [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i) {
-            Query(desc, params, sequence, i / desc.num_heads,
+            Query(desc, params, bias, sequence, i / desc.num_heads,
                   static_cast<int>(i % desc.num_heads))
                 .Run();
           }
         });
   }
+}
+
+}  // namespace
+
+absl::Status RunAttentionCpuScalar(const AttentionDesc& desc,
+                                   const AttentionParams& params,
+                                   Stream& stream) {
+  Run(desc, params, ScoreBias(), stream);
+  return absl::OkStatus();
+}
+
+absl::Status RunBiasedAttentionCpuScalar(const AttentionDesc& desc,
+                                         const BiasedAttentionParams& params,
+                                         Stream& stream) {
+  Run(desc, params.attention, params.bias, stream);
   return absl::OkStatus();
 }
 

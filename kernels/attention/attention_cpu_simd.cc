@@ -1,5 +1,5 @@
-// attention, the vector row: online softmax over tiles of keys, for each of the
-// tasks of attention_tasks-inl.h.
+// attention and biased_attention, the vector rows: online softmax over tiles of
+// keys, for each of the tasks of attention_tasks-inl.h.
 //
 // A query's arithmetic is the same in every chunking and batch: tiles are
 // aligned to absolute positions; a dot product has one accumulator vector and
@@ -23,6 +23,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_mask.h"
 #include "kernels/attention/attention_tasks-inl.h"
+#include "kernels/attention/biased_attention.h"
 #include "kernels/simd_float-inl.h"
 #include "kernels/simd_kv_row-inl.h"
 #include "kernels/simd_math-inl.h"
@@ -38,8 +39,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 class Runner {
  public:
   Runner(const AttentionDesc& desc, const AttentionParams& params,
-         const Shape& shape, const Task& task)
-      : desc_(desc), params_(params), shape_(shape), task_(task) {}
+         const ScoreBias& bias, const Shape& shape, const Task& task)
+      : desc_(desc), params_(params), bias_(bias), shape_(shape), task_(task) {}
 
   HWY_NOINLINE void Run() {
     LoadQueries();
@@ -269,6 +270,9 @@ class Runner {
             hn::Iota(d, static_cast<float>(tile_ + t - position));
         score = hn::MulAdd(slope, distance, score);
       }
+      if (bias_.values != nullptr) {
+        score = hn::Add(score, BiasOf(Head(r), tile_ + t - position));
+      }
       if (!all_seen) {
         const VF key = hn::Iota(d, static_cast<float>(t));
         auto seen = hn::And(hn::Ge(key, begin), hn::Lt(key, end));
@@ -294,6 +298,25 @@ class Runner {
     Rescale(r, reference);
     sum_[r] += hn::GetLane(hn::SumOfLanes(d, sum));
     max_[r] = new_max;
+  }
+
+  // Of the keys at [distance, distance + kLanes) from the query.
+  HWY_INLINE VF BiasOf(int head, int64_t distance) const {
+    const DF d;
+    constexpr auto kStep = static_cast<int64_t>(kLanes);
+    const int64_t reach = bias_.reach;
+    const float* middle =
+        bias_.values + int64_t{head} * (2 * reach + 1) + reach;
+    if (distance >= reach) return hn::Set(d, middle[reach]);
+    if (distance + kStep - 1 <= -reach) return hn::Set(d, middle[-reach]);
+    if (distance >= -reach && distance + kStep - 1 <= reach) {
+      return hn::LoadU(d, middle + distance);
+    }
+    HWY_ALIGN float lanes[kLanes];
+    for (int64_t i = 0; i < kStep; ++i) {
+      lanes[i] = middle[HWY_MIN(HWY_MAX(distance + i, -reach), reach)];
+    }
+    return hn::Load(d, lanes);
   }
 
   // Which of the tile's keys [first, last) row r's bits hide.
@@ -417,6 +440,7 @@ class Runner {
 
   const AttentionDesc& desc_;
   const AttentionParams& params_;
+  const ScoreBias& bias_;
   const Shape& shape_;
   const Task& task_;
   int64_t tile_ = 0;  // position of the tile's first key
@@ -436,7 +460,8 @@ class Runner {
 // Tasks in the order in which they are handed out: the dearest first, so that
 // threads finish together. Within a sequence those are its last queries.
 void RunTasks(const AttentionDesc& desc, const AttentionParams& params,
-              const Shape& shape, int64_t begin, int64_t end) {
+              const ScoreBias& bias, const Shape& shape, int64_t begin,
+              int64_t end) {
   int64_t base = 0;
   for (const AttentionSequence& sequence : params.sequences) {
     const RowCut cut(shape, sequence);
@@ -460,7 +485,7 @@ void RunTasks(const AttentionDesc& desc, const AttentionParams& params,
         task.selected =
             params.selection + row * (desc.selects / desc.mix.block);
       }
-      Runner(desc, params, shape, task).Run();
+      Runner(desc, params, bias, shape, task).Run();
     }
     base += count;
     if (base >= end) return;
@@ -470,14 +495,14 @@ void RunTasks(const AttentionDesc& desc, const AttentionParams& params,
 }  // namespace attention
 
 void RunAttention(const AttentionDesc& desc, const AttentionParams& params,
-                  ThreadPool& pool) {
+                  const ScoreBias& bias, ThreadPool& pool) {
   const attention::Shape shape(desc);
   int64_t tasks = 0;
   for (const AttentionSequence& sequence : params.sequences) {
     tasks += attention::RowCut(shape, sequence).tiles() * desc.num_kv_heads;
   }
   pool.ParallelFor(tasks, 1, [&](int64_t begin, int64_t end) HWY_ATTR {
-    attention::RunTasks(desc, params, shape, begin, end);
+    attention::RunTasks(desc, params, bias, shape, begin, end);
   });
 }
 
@@ -492,7 +517,16 @@ HWY_EXPORT(RunAttention);
 absl::Status RunAttentionCpuSimd(const AttentionDesc& desc,
                                  const AttentionParams& params,
                                  Stream& stream) {
-  HWY_DYNAMIC_DISPATCH(RunAttention)(desc, params, *stream.thread_pool());
+  HWY_DYNAMIC_DISPATCH(RunAttention)
+  (desc, params, ScoreBias(), *stream.thread_pool());
+  return absl::OkStatus();
+}
+
+absl::Status RunBiasedAttentionCpuSimd(const AttentionDesc& desc,
+                                       const BiasedAttentionParams& params,
+                                       Stream& stream) {
+  HWY_DYNAMIC_DISPATCH(RunAttention)
+  (desc, params.attention, params.bias, *stream.thread_pool());
   return absl::OkStatus();
 }
 

@@ -123,7 +123,7 @@ int64_t CostAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
 }
 
 int64_t MaxChunks(const AttentionPlanShape& shape) {
-  if (shape.whole_rows || shape.cuts_anywhere()) return 1;
+  if (shape.whole_rows || CutsAnywhere(shape)) return 1;
   // A window may begin anywhere in its first chunk.
   return MostChunks(shape, shape.grid / shape.num_kv_heads) + 2;
 }
@@ -147,12 +147,14 @@ int64_t Chunker::ChunkOf(const AttentionSequence& sequence) {
                        : std::clamp(length / 4, kLeastChunk, 2 * kLeastChunk);
   const int64_t least = std::clamp(length / 8, few, kUncut);
   const int64_t even = CeilDiv(length, chunks_);
-  return std::min<int64_t>(RoundUp(std::max(even, least), kKeyTile), kNoChunks);
+  const int64_t share = share_ >= 2 * even ? share_ : 0;
+  return std::min<int64_t>(RoundUp(std::max({even, least, share}), kKeyTile),
+                           kNoChunks);
 }
 
 void Dealer::Add(const AttentionItem& item, KeyRange keys, int64_t chunk) {
   AttentionItem all = item;
-  const bool anywhere = shape_.cuts_anywhere();
+  const bool anywhere = CutsAnywhere(shape_);
   all.chunk = anywhere ? kNoChunks : static_cast<int32_t>(chunk);
   const int64_t cut = anywhere ? kKeyTile : chunk;
   const int32_t begin = shape_.wide_items() && anywhere

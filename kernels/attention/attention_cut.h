@@ -25,6 +25,14 @@ inline constexpr int64_t kUncut = 4 * kLeastChunk;
 inline constexpr int64_t kUncutInCompany = 1024;
 // .. of sequences of so many keys at most.
 inline constexpr int32_t kMostInCompany = 3072;
+// Over caches of bytes, where batches may matter, chunks are no shorter than a
+// CTA's share of the step's keys: with eight warps to merge shorter ones cost
+// more than they gain where every CTA has enough to do (twice what it would
+// have of the sequence alone). They are multiples of what eight warps take at a
+// time
+inline constexpr int64_t kShareStep = 256;
+// .. up to so many keys.
+inline constexpr int64_t kMostShareChunk = 2048;
 // Everything is one chunk.
 inline constexpr int32_t kNoChunks = 1 << 30;
 // What an item costs beside its keys, in keys: its queries, its epilogue.
@@ -72,18 +80,34 @@ int64_t CostAlone(const AttentionPlanShape& shape, const AttentionMask* mask,
 // Of any rows.
 int64_t MaxChunks(const AttentionPlanShape& shape);
 
+inline bool ChunksAreShares(const AttentionPlanShape& shape) {
+  return shape.unpack_bytes > 0 && !shape.expands() && !shape.batch_invariant;
+}
+// Items end where a CTA's share does, not at chunks.
+inline bool CutsAnywhere(const AttentionPlanShape& shape) {
+  return shape.cuts_anywhere() && !ChunksAreShares(shape);
+}
+
 // How long the chunks of a sequence's rows are: a function of the sequence
-// alone.
+// alone, but where ChunksAreShares().
 class Chunker {
  public:
-  Chunker(const AttentionPlanShape& shape, const AttentionMask* mask)
-      : shape_(shape), mask_(mask) {}
+  // `total`: what all rows cost.
+  Chunker(const AttentionPlanShape& shape, const AttentionMask* mask,
+          int64_t total)
+      : shape_(shape),
+        mask_(mask),
+        share_(ChunksAreShares(shape)
+                   ? std::min(RoundUp(total / shape.grid, kShareStep),
+                              kMostShareChunk)
+                   : 0) {}
 
   int64_t ChunkOf(const AttentionSequence& sequence);
 
  private:
   const AttentionPlanShape& shape_;
   const AttentionMask* mask_;
+  int64_t share_;
   int64_t pairs_ = 0;
   int64_t chunks_ = 1;  // of rows of `pairs_`
 };

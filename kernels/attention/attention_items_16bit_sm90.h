@@ -15,7 +15,9 @@ namespace inlay::items_sm90 {
 
 enum class Keys { kPlain, kMasked, kSharing, kSelected };
 
-template <typename Type, int kDimension, Keys kKeys>
+// kBudget: of shared memory. With less of it than Hopper's, tiles are smaller
+// and more of them are for teams.
+template <typename Type, int kDimension, Keys kKeys, int kBudget = kSharedMost>
 struct Format16 {
   using T = Type;
   static constexpr bool kHasMask = kKeys == Keys::kMasked;
@@ -24,10 +26,17 @@ struct Format16 {
   static constexpr bool kBytes = false;
   static constexpr bool kSharesKeys = kKeys == Keys::kSharing;
   static constexpr bool kSelectsKeys = kKeys == Keys::kSelected;
-  static constexpr int kSplit = kDim > 192 ? 2 : 1;
+  static constexpr int kSharedBudget = kBudget;
+  static constexpr bool kSmall = kBudget < kSharedMost;
+  static constexpr int kSplit = kDim > (kSmall ? 128 : 192) ? 2 : 1;
+  static constexpr int kMergeRows = kSmall && kSplit > 1 ? 2 : kHalfRows;
   static constexpr int kPart = kDim / kSplit;
   static constexpr int kSlabs = (kPart + kSlabColumns - 1) / kSlabColumns;
-  static constexpr int kTileKeys = kDim <= 64 ? 64 : kDim <= 128 ? 32 : 16;
+  static constexpr int kTileKeys = (kDim <= 64    ? 64
+                                    : kDim <= 128 ? 32
+                                    : kSmall      ? 32
+                                                  : 16) /
+                                   (kSmall ? 2 : 1);
   static constexpr int kRowBytes = 2 * kDim;
   static constexpr int kSlabBytes = kTileKeys * kSlabRowBytes;
   static constexpr int kStageBytes = 2 * kSlabs * kSlabBytes;
@@ -38,6 +47,8 @@ struct Format16 {
   static constexpr int kColumnBlocks = kPart / 8;
   // Of 255 registers; otherwise queries are read again for each tile.
   static constexpr bool kKeepQueries = kDim <= 96;
+
+  static constexpr int kChunks = kPart / 8;  // of 16 bytes, in a part's row
 
   class Copier {
    public:
@@ -50,6 +61,10 @@ struct Format16 {
         const int chunk = (i * 32 + lane) % kChunks;
         to_[i] = chunk / 8 * kSlabBytes + row * kSlabRowBytes +
                  ((chunk ^ row) % 8) * 16;
+        if constexpr (kApart) {
+          from_[i] =
+              row * kRowBytes + chunk * 16 - lane_bytes_ + part * 2 * kPart;
+        }
       }
     }
 
@@ -64,27 +79,33 @@ struct Format16 {
         const int row = half * 16 + i / kPeriod * kPeriodRows;
         const uint32_t to =
             ((stage + to_[i % kPeriod]) ^ (row % 8 * 16)) + row * kSlabRowBytes;
-        sm90::CopyAsync16(to, keys + i * kSplit * 512);
-        sm90::CopyAsync16(to + kSlabs * kSlabBytes, values + i * kSplit * 512);
+        int from = i * kSplit * 512;
+        if constexpr (kApart) {
+          from = i / kPeriod * kPeriodRows * kRowBytes + from_[i % kPeriod];
+        }
+        sm90::CopyAsync16(to, keys + from);
+        sm90::CopyAsync16(to + kSlabs * kSlabBytes, values + from);
       }
     }
 
    private:
-    static constexpr int kChunks = kPart / 8;  // of 16 bytes, in a row
     // After so many copies of 32 lanes, rows are whole, and a power of two.
     static constexpr int kPeriod = kChunks % 5 == 0   ? 5
                                    : kChunks % 3 == 0 ? 3
                                                       : 1;
     static constexpr int kPeriodRows = 32 * kPeriod / kChunks;
-    static_assert(kSplit == 1 || kPeriod == 1);
+    // Copies are not equally far apart in the cache.
+    static constexpr bool kApart = kSplit > 1 && kPeriod > 1;
 
     int lane_bytes_;
-    uint32_t to_[kPeriod];  // in a stage, of the first rows
+    uint32_t to_[kPeriod];            // in a stage, of the first rows
+    int from_[kApart ? kPeriod : 1];  // from lane_bytes_ on
   };
 
   __device__ static uint32_t QueryOffset(int row, int chunk) {
-    return chunk / 8 * kQuerySlabBytes + row * kSlabRowBytes +
-           ((chunk ^ row) % 8) * 16;
+    const int of_part = chunk % kChunks;
+    return (chunk / kChunks * kSlabs + of_part / 8) * kQuerySlabBytes +
+           row * kSlabRowBytes + ((of_part ^ row) % 8) * 16;
   }
 
   __device__ static void LoadQuery(uint32_t queries, int lane, int step,

@@ -32,18 +32,21 @@ constexpr int kDecodingWarps = 8;
 
 enum class ByteKeys { kPlain, kMasked, kSelected };
 
-template <typename Type, int kDimension, ByteKeys kKeys>
+template <typename Type, int kDimension, ByteKeys kKeys, int kBudget>
 struct Rows8 {
   using T = Type;
   static constexpr bool kHasMask = kKeys == ByteKeys::kMasked;
   static constexpr int kDim = kDimension;
   static_assert(kDim % 32 == 0);
   static constexpr int kSplit = kDim <= 128 ? 1 : 2;
-  static constexpr int kWarps = kDecodingWarps;
+  static constexpr int kWarps =
+      kBudget < kSharedMost ? kDecodingWarps / 2 : kDecodingWarps;
   static constexpr int kPart = kDim / kSplit;
   static constexpr bool kBytes = true;
+  static constexpr int kSharedBudget = kBudget;
   static constexpr bool kSharesKeys = false;
   static constexpr bool kSelectsKeys = kKeys == ByteKeys::kSelected;
+  static constexpr int kMergeRows = kHalfRows;
   static constexpr int kTileKeys = 32;
   static constexpr int kRowBytes = kKvScaleBytes + kDim;
   static constexpr int kTileBytes = kTileKeys * kRowBytes;
@@ -214,20 +217,21 @@ struct Rows8 {
   }
 };
 
-template <template <typename, int, ByteKeys> typename Format, typename T,
+template <template <typename, int, ByteKeys, int> typename Format, typename T,
           int kDim, bool kSelected>
 absl::Status LaunchDim8(const AttentionDesc& desc,
                         const AttentionParams& params, CudaStream& stream) {
   if constexpr (kSelected) {
-    return LaunchSelected<Format<T, kDim, ByteKeys::kSelected>>(desc, params,
-                                                                stream);
+    return LaunchSelected<Format<T, kDim, ByteKeys::kSelected, kSharedMost>>(
+        desc, params, stream);
   } else {
-    return Launch<Format<T, kDim, ByteKeys::kPlain>,
-                  Format<T, kDim, ByteKeys::kMasked>>(desc, params, stream);
+    return Launch<Format<T, kDim, ByteKeys::kPlain, kSharedMost>,
+                  Format<T, kDim, ByteKeys::kMasked, kSharedMost>>(desc, params,
+                                                                   stream);
   }
 }
 
-template <template <typename, int, ByteKeys> typename Format, typename T,
+template <template <typename, int, ByteKeys, int> typename Format, typename T,
           bool kSelected>
 absl::Status LaunchFor8(const AttentionDesc& desc,
                         const AttentionParams& params, CudaStream& stream) {
@@ -246,7 +250,7 @@ absl::Status LaunchFor8(const AttentionDesc& desc,
 }
 
 // kSelected: desc.selects.
-template <template <typename, int, ByteKeys> typename Format,
+template <template <typename, int, ByteKeys, int> typename Format,
           bool kSelected = false>
 absl::Status Launch8(const AttentionDesc& desc, const AttentionParams& params,
                      CudaStream& stream) {

@@ -23,9 +23,9 @@ __device__ inline void UnpackE4m3(uint32_t x, uint32_t (&y)[2]) {
       : "r"(x));
 }
 
-template <typename T, int kDim, ByteKeys kKeys>
-struct FormatF8 : Rows8<T, kDim, kKeys> {
-  using Base = Rows8<T, kDim, kKeys>;
+template <typename T, int kDim, ByteKeys kKeys, int kBudget>
+struct FormatF8 : Rows8<T, kDim, kKeys, kBudget> {
+  using Base = Rows8<T, kDim, kKeys, kBudget>;
   using Base::kColumnBlocks;
   using Base::kKeyBlocks;
   using Base::kSpans;

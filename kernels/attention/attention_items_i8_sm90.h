@@ -43,9 +43,9 @@ __device__ inline uint32_t BytesOf(const uint32_t (&x)[4], int which) {
                      __byte_perm(x[2], x[3], pick), 0x5410);
 }
 
-template <typename T, int kDim, ByteKeys kKeys>
-struct FormatI8 : Rows8<T, kDim, kKeys> {
-  using Base = Rows8<T, kDim, kKeys>;
+template <typename T, int kDim, ByteKeys kKeys, int kBudget>
+struct FormatI8 : Rows8<T, kDim, kKeys, kBudget> {
+  using Base = Rows8<T, kDim, kKeys, kBudget>;
   using Base::kColumnBlocks;
   using Base::kKeyBlocks;
   using Base::kSpans;

@@ -13,14 +13,34 @@
 namespace inlay::items_sm90 {
 
 constexpr int kRows = kAttentionItemRows;
+// Of shared memory: what Hopper gives a CTA, and what every GPU does.
 constexpr int kSharedMost = 227 * 1024;
+constexpr int kSharedAnywhere = 99 * 1024;
 constexpr int kQueryBuffers = 2;
-constexpr int kMergeRows = 8;
+// Rows of an item that a thread of a product has one of, twice.
+constexpr int kHalfRows = kRows / 2;
 constexpr int kMostStages = 8;
 // The first items of a CTA wait in shared memory.
 constexpr int kItemsAtHand = 16;
 // Beyond this, the loop over keys needs the registers of what is folded.
 constexpr int kMostDimInRegisters = 128;
+
+// sm90::Wait(), on older GPUs too: they have no instruction that sleeps.
+__device__ inline void WaitAnywhere(uint64_t* barrier, uint32_t parity) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "again:\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+      "@!p bra again;\n"
+      "}\n" ::"r"(sm90::SharedAddress(barrier)),
+      "r"(parity)
+      : "memory");
+#else
+  sm90::Wait(barrier, parity);
+#endif
+}
 
 template <int kWarps>
 struct Head {
@@ -45,6 +65,7 @@ struct Plan {
   static constexpr int kStageBytes = Format::kStageBytes;
   static constexpr int kQueryBytes = Format::kQueryBytes;
   static constexpr int kPartQueryBytes = kQueryBytes / kSplit;
+  static constexpr int kMergeRows = Format::kMergeRows;
   static constexpr int kMergeStride = kDim + 8;
   static constexpr int kMergeFloats =
       std::max(kTeams * kMergeRows * kMergeStride,
@@ -55,8 +76,9 @@ struct Plan {
       1024 + kQueryBuffers * kQueryBytes + kMergeFloats * 4 +
       Rows::kSharedQuads * 16 + 2 * kWarps * kScorePairs * 8 +
       static_cast<int>(sizeof(Head<kWarps>));
-  static constexpr int kStages = std::min(
-      kMostStages, (kSharedMost - kFixedBytes) / (kWarps * kStageBytes));
+  static constexpr int kStages =
+      std::min(kMostStages,
+               (Format::kSharedBudget - kFixedBytes) / (kWarps * kStageBytes));
   static constexpr int kSharedBytes =
       kFixedBytes + kWarps * kStages * kStageBytes;
   static_assert(kStages >= (Format::kSharesKeys ? 2 * kSplit : 2));

@@ -2,7 +2,8 @@
 // the time to read the cache counts. The frame, which
 // attention_items_launch_sm90.h launches; formats of the cache are
 // attention_items_16bit_sm90.h, attention_items_i8_sm90.h and
-// attention_items_f8_sm90.h.
+// attention_items_f8_sm90.h. With less shared memory every GPU's, from sm_80 on
+// (attention_items_mma.cu).
 //
 // Grid: AttentionPlanShape::grid CTAs (one a multiprocessor), each with a list
 // of items of equal total length. CTA: four or eight warps. Of as many tiles of
@@ -25,12 +26,12 @@
 // shared; full of each query buffer (all threads' copies); __syncthreads at
 // merges, which also says that the queries of the item before have been read.
 // Shared memory: rings [warps][kStages] | two query buffers | merge [teams]
-// [8 rows][head_dim + 8] floats, whose padding puts four rows side by side in
-// the banks | FoldedRows' sums | scores of teams' warps, twice | Head.
+// [kMergeRows][head_dim + 8] floats, whose padding puts four rows side by side
+// in the banks | FoldedRows' sums | scores of teams' warps, twice | Head.
 // Roofline: memory bandwidth; 64 to 130 KB in flight a multiprocessor.
-//
 // Format: what a tile of keys and values looks like.
-//   T, kDim, kWarps, kTileKeys, kStageBytes, kQueryBytes
+//   T, kDim, kWarps, kTileKeys, kStageBytes, kQueryBytes, kRowBytes (in the
+//   cache), kSharedBudget (bytes of shared memory), kMergeRows (at a time)
 //   kSplit  warps that share a tile, each with kDim / kSplit columns.
 //       kStageBytes is what one of them loads
 //   kBytes  products and softmax are the format's: below
@@ -41,7 +42,6 @@
 //   kSelectsKeys  queries see selected blocks, of a multiple of sixteen keys;
 //       of the type too. A selection is of this step, so that nothing is read
 //       while the kernel before runs. With neither of the other two
-//   kRowBytes  in the cache
 //   Copier(lane, part).Copy(stage, half, keys, values)  sixteen slots' rows,
 //       or the part's share of them, whole warp, cp.async
 //   QueryOffset(row, chunk)  of 16 bytes of a row, in a query buffer
@@ -131,9 +131,9 @@ class Worker {
     const int buffer = ordinal % kQueryBuffers;
     queries_at_ =
         shared_.queries + buffer * P::kQueryBytes + part_ * P::kPartQueryBytes;
-    sm90::Wait(&shared_.head->query_full[buffer],
-               static_cast<uint32_t>(ordinal / kQueryBuffers) & 1);
-    few_ = item.num_rows <= kMergeRows;
+    WaitAnywhere(&shared_.head->query_full[buffer],
+                 static_cast<uint32_t>(ordinal / kQueryBuffers) & 1);
+    few_ = item.num_rows <= kHalfRows;
     queries_.Load(queries_at_, lane_, few_);
     // The other buffer's item has been merged: nobody reads it any more.
     if (index + 1 < items_.end) LoadQueries(index + 1);
@@ -206,8 +206,8 @@ class Worker {
   // where warps merge otherwise, which nobody does here.
   __device__ void RunShared(const AttentionItem& item, int index) {
     const int ordinal = index - items_.begin;
-    sm90::Wait(&shared_.head->query_full[ordinal % kQueryBuffers],
-               static_cast<uint32_t>(ordinal / kQueryBuffers) & 1);
+    WaitAnywhere(&shared_.head->query_full[ordinal % kQueryBuffers],
+                 static_cast<uint32_t>(ordinal / kQueryBuffers) & 1);
     if (index + 1 < items_.end) LoadQueries(index + 1);
     const bool mine = warp_ < item.num_units;
     const SharedUnit<Format> unit(args_, item, mine ? warp_ : 0, lane_);
@@ -498,24 +498,28 @@ class Worker {
   __device__ void Merge(const AttentionItem& item, Rows& folded) {
     SumOverQuads();
     if constexpr (Format::kBytes) sums_.Finish(o_);
+    const int g = lane_ / 4;
     if (lane_ % 4 == 0 && part_ == 0) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        shared_.head->sums[team_][lane_ / 4 + kMergeRows * r] = {m_[r], l_[r]};
+        shared_.head->sums[team_][g + kHalfRows * r] = {m_[r], l_[r]};
       }
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      if (r * kMergeRows >= item.num_rows) continue;
-      const int g = lane_ / 4;
-      float* row = shared_.merge + (team_ * kMergeRows + g) * P::kMergeStride +
-                   part_ * (P::kDim / P::kSplit);
-      if (r * kMergeRows + g < item.num_rows) {
+    for (int first = 0; first < kRows; first += P::kMergeRows) {
+      if (first >= item.num_rows) continue;
+      const int r = first / kHalfRows;
+      const int at = g - first % kHalfRows;
+      if (at >= 0 && at < P::kMergeRows && r * kHalfRows + g < item.num_rows) {
+        float* row = shared_.merge +
+                     (team_ * P::kMergeRows + at) * P::kMergeStride +
+                     part_ * (P::kDim / P::kSplit);
         Format::StoreRow(reinterpret_cast<float(&)[kColumnBlocks][4]>(o_), r,
                          row, lane_);
       }
       __syncthreads();
-      if (folded.row() / kMergeRows == r && folded.mine()) {
+      if (folded.row() / P::kMergeRows == first / P::kMergeRows &&
+          folded.mine()) {
         FoldMerged(folded);
       }
       __syncthreads();  // before the next are written
@@ -546,14 +550,14 @@ class Worker {
       l = __fmaf_rn(sum.x, sum.y, l);
     }
     const float* from =
-        shared_.merge + folded.row() % kMergeRows * P::kMergeStride;
+        shared_.merge + folded.row() % P::kMergeRows * P::kMergeStride;
     folded.Fold(P::kDim, top, l, [&](int quad) {
       const float* at = from + folded.column(quad);
       float4 o = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
       for (int w = 0; w < P::kTeams; ++w) {
         const float4 x = *reinterpret_cast<const float4*>(
-            at + w * kMergeRows * P::kMergeStride);
+            at + w * P::kMergeRows * P::kMergeStride);
         o.x = __fmaf_rn(sums[w].x, x.x, o.x);
         o.y = __fmaf_rn(sums[w].x, x.y, o.y);
         o.z = __fmaf_rn(sums[w].x, x.z, o.z);

@@ -248,7 +248,7 @@ void AddPatternLimits(const AttentionPattern& pattern,
                        divide(pairs, block * word) + divide(2 * keys, word) + 1;
   if (shape.tile_tokens == 0) return;
   const int64_t tile = shape.tile_tokens;
-  const int64_t tile_keys = AttentionTileKeys(shape.head_dim);
+  const int64_t tile_keys = shape.tile_keys();
   limits->key_runs = divide(limits->tokens, tile) + limits->sequences +
                      divide(pairs, tile * tile_keys) + divide(keys, tile_keys);
 }

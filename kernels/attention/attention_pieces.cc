@@ -26,8 +26,9 @@ int32_t SlotsOf(const AttentionPlanShape& shape, int64_t tokens) {
 }  // namespace
 
 int AttentionPieceKeys(const AttentionPlanShape& shape) {
+  if (shape.tile_tokens == 0 || shape.mma_keys > 0) return 0;
   // Bytes are unpacked for tiles, all of a sequence's at each step.
-  if (shape.tile_tokens == 0 || shape.unpack_bytes > 0) return 0;
+  if (shape.unpack_bytes > 0) return 0;
   return kPieceBlocks * AttentionTileKeys(shape.head_dim);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/attention/attention_mma.h"
 #include "kernels/attention/attention_pieces.h"
 #include "kernels/attention/attention_plan_tiles.h"
 #include "kernels/attention/attention_prefix_deal.h"
@@ -173,11 +174,17 @@ AttentionPlanShape MakeAttentionPlanShape(const AttentionRow& row,
       shape.prefix_units = kAttentionUnits16Bit;
     } else {
       shape.unpack_bytes = kUnpackBytes;
+      shape.batch_invariant = false;
     }
   } else {
     // Two CTAs of cuda_plain fit, but where heads are wide.
-    const bool two = row.name == "cuda_plain" && desc.head_dim <= 256;
+    const bool mma = row.name == "cuda_mma" && block_size % kMmaSlots == 0;
+    const bool two = !mma && row.name != "cuda_latent" && desc.head_dim <= 256;
     shape.grid = two ? 2 * num_sms : num_sms;
+    if (mma && desc.selects == 0 && desc.kv == desc.activation) {
+      shape.tile_tokens = kMmaTileRows / shape.group;
+      shape.mma_keys = MmaTileKeys(desc.head_dim);
+    }
     if (row.name == "cuda_latent" && HasWideItems(desc)) {
       const int ctas = shape.group > kAttentionWideItemRows ? 2 : 1;
       shape.item_rows = ctas * kAttentionWideItemRows;
@@ -308,7 +315,7 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
   INLAY_DCHECK(num_blocks <= limits.blocks);
   GroupDealer groups(shape, sequences, finder);
   total = groups.Admit(total, GroupRoom(shape, limits.sequences));
-  const bool wide = shape.wide_items() && shape.cuts_anywhere();
+  const bool wide = shape.wide_items() && CutsAnywhere(shape);
   Dealer dealer(shape, total, wide ? WideShare(shape, mask, sequences) : 0,
                 reinterpret_cast<AttentionItem*>(image + layout.items),
                 reinterpret_cast<int32_t*>(image + layout.cta_items));
@@ -319,7 +326,7 @@ AttentionPlan BuildAttentionPlan(const AttentionPlanShape& shape,
                     reinterpret_cast<AttentionQuery*>(image + layout.queries));
     if (plan.shares && !shape.FewOf(limits.tokens)->shares) plan.few = false;
   }
-  Chunker chunker(shape, mask);
+  Chunker chunker(shape, mask, total);
   UnpackRounds rounds(shape, mask, blocks, num_blocks);
   PieceDealer pieces(shape, sequences);
   int32_t blocks_begin = 0;

@@ -87,6 +87,9 @@ struct AttentionPlanShape {
   int grid = 0;  // CTAs that run items; of 128 rows, pairs of CTAs
   int item_rows = kAttentionItemRows;
   int tile_tokens = 0;  // 0: everything becomes items
+  // > 0: tiles are attention_tiles_mma.h's, which takes so many keys at a time
+  // and knows no pieces; 0: attention_tiles_sm90.h's (tile_keys()).
+  int mma_keys = 0;
   // True: a query's result does not depend on the batch. Keys are cut at fixed
   // positions of the sequence, and partial results folded in their order. Of
   // wide items only with whole_rows: their sums have no room for chunks to fold
@@ -137,6 +140,10 @@ struct AttentionPlanShape {
     return nullptr;
   }
   bool expands() const { return expanded.rank > 0; }
+  // Keys that the kernel of tiles takes at a time.
+  int tile_keys() const {
+    return mma_keys > 0 ? mma_keys : AttentionTileKeys(head_dim);
+  }
   // Heads that what is unpacked has.
   int unpacked_heads() const { return expands() ? group : num_kv_heads; }
   bool wide_items() const { return item_rows > kAttentionItemRows; }

@@ -27,7 +27,7 @@ void AddTiles(const AttentionPlanShape& shape, const AttentionMask* mask,
 int64_t MaxKeyRuns(const AttentionPlanShape& shape, const AttentionMask& mask,
                    const AttentionSequence& sequence) {
   if (BecomesItems(shape, &mask, sequence)) return 0;
-  const int block_keys = AttentionTileKeys(shape.head_dim);
+  const int block_keys = shape.tile_keys();
   int64_t runs = 0;
   for (int32_t token = 0; token < sequence.q_len; token += shape.tile_tokens) {
     runs +=
@@ -51,8 +51,8 @@ size_t WriteMask(const AttentionPlan& plan, const AttentionMask& mask,
     AttentionTile& tile = tiles[i];
     tile.runs_begin = static_cast<int32_t>(count);
     count += ListAttentionKeyRuns(mask, tile.q_row, tile.num_tokens,
-                                  AttentionTileKeys(plan.shape.head_dim),
-                                  runs + count, tile.num_blocks);
+                                  plan.shape.tile_keys(), runs + count,
+                                  tile.num_blocks);
   }
   return static_cast<size_t>(count) * sizeof(AttentionKeyRun);
 }

@@ -7,11 +7,15 @@
 #include <type_traits>
 
 #include "kernels/attention/attention_sm90.h"
-#include "kernels/attention/attention_tiles_mask_sm90.h"
+#include "kernels/attention/attention_tiles_mask.h"
 #include "kernels/attention/attention_tiles_pieces_sm90.h"
 #include "kernels/attention/sm90_ops.h"
 
 namespace inlay::tiles_sm90 {
+
+using tiles::KeyWalk;
+using tiles::TileMask;
+using tiles::TileRows;
 
 constexpr int kSharedMost = 227 * 1024;
 constexpr int kWarpgroup = 128;

@@ -32,18 +32,15 @@
 #include <algorithm>
 
 #include "kernels/attention/attention_tiles_load_sm90.h"
+#include "kernels/attention/attention_tiles_rows.h"
 #include "kernels/attention/wgmma_sm90.h"
 #include "kernels/cuda_launch.cuh"
-#include "kernels/cuda_transpose.cuh"
 #include "memory/status.h"
 
 namespace inlay::tiles_sm90 {
 
 constexpr int kTurnBarrier = 2;  // + the computing warpgroup
 constexpr int kClearBarrier = 6;
-// The running maximum may lag behind by this much, in units of log 2: weights
-// grow to 2^8, and the numerator is rescaled seldom.
-constexpr float kLag = 8.0f;
 
 // A thread of a computing warpgroup; it has two rows, r = 0 and 1.
 template <typename T, int kDim, bool kMasked, int kValueDim = kDim,
@@ -346,39 +343,10 @@ class Worker {
   template <typename Walk>
   __device__ void Softmax(const Walk& walk, const typename Rows::Seen& seen,
                           float (&s)[kScoreRegisters], float* rescale) {
-    if (args_.softcap > 0.0f) {
-#pragma unroll
-      for (int i = 0; i < kScoreRegisters; ++i) {
-        const float e = Exp2(s[i] * args_.cap_scale);
-        s[i] = args_.softcap * (1.0f - __fdividef(2.0f, 1.0f + e));
-      }
-    }
+    tiles::CapScores(args_, s);
     rows_.Apply(args_, mask_, seen, lane_, walk.block() * S::kKeys,
                 walk.partial(), s);
-    const float scale = rows_.Scale(args_, mask_);
-    float top[2] = {m_[0], m_[1]};
-#pragma unroll
-    for (int i = 0; i < kScoreRegisters; ++i) {
-      top[i / 2 % 2] = fmaxf(top[i / 2 % 2], s[i]);
-    }
-    float base[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 1));
-      top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 2));
-      // Each row for itself: it must not matter beside which rows it lies.
-      const bool grow = top[r] * scale > m_[r] * scale + kLag;
-      const float factor = grow ? Exp2((m_[r] - top[r]) * scale) : 1.0f;
-      if (grow) m_[r] = top[r];
-      if (rescale != nullptr) rescale[r] = factor;
-      l_[r] *= factor;
-      base[r] = m_[r] == -INFINITY ? 0.0f : m_[r] * scale;
-    }
-#pragma unroll
-    for (int i = 0; i < kScoreRegisters; ++i) {
-      s[i] = Exp2(fmaf(s[i], scale, -base[i / 2 % 2]));
-      l_[i / 2 % 2] += s[i];
-    }
+    tiles::MakeWeights(rows_.Scale(args_, mask_), s, m_, l_, rescale);
   }
 
   __device__ static void PackWeights(const float (&s)[kScoreRegisters],
@@ -403,42 +371,8 @@ class Worker {
   __device__ void WriteOut(const float (&o)[kOutRegisters]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float l = l_[r];
-      const int token = Row(r) / args_.group;
-      const int head = head_ * args_.group + Row(r) % args_.group;
-      const bool valid = token < tile_.num_tokens;
-      if (args_.sinks != nullptr && valid) {
-        const float scale = rows_.Scale(args_, mask_);
-        l += Exp2(args_.sinks[head] * kLog2E - m_[r] * scale);
-      }
-      const float inverse = kMasked && l == 0.0f ? 0.0f : __frcp_rn(l);
-      char* out = static_cast<char*>(args_.out) +
-                  (tile_.q_row + token) * args_.out_stride +
-                  int64_t{head} * kValueDim * 2;
-      // Four lanes have a row; among four blocks of 8 columns, each ends up
-      // with one block whole.
-#pragma unroll
-      for (int quad = 0; quad < kValueDim / 32; ++quad) {
-        uint32_t x[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const int at = (quad * 4 + j) * 4 + 2 * r;
-          x[j] = sm90::Pack<T>(o[at] * inverse, o[at + 1] * inverse);
-        }
-        TransposeQuad(x, lane_ % 4);
-        if (valid) {
-          *reinterpret_cast<uint4*>(out + quad * 64 + lane_ % 4 * 16) = {
-              x[0], x[1], x[2], x[3]};
-        }
-      }
-#pragma unroll
-      for (int j = kValueDim / 32 * 4; j < kValueDim / 8; ++j) {
-        const uint32_t x = sm90::Pack<T>(o[4 * j + 2 * r] * inverse,
-                                         o[4 * j + 2 * r + 1] * inverse);
-        if (valid) {
-          *reinterpret_cast<uint32_t*>(out + j * 16 + lane_ % 4 * 4) = x;
-        }
-      }
+      tiles::WriteRow<T, kMasked, kValueDim>(args_, mask_, rows_, tile_, head_,
+                                             Row(r), r, lane_, m_[r], l_[r], o);
     }
   }
 

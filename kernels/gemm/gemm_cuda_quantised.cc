@@ -258,7 +258,11 @@ absl::Status RunGemmCudaQuantised(const GemmDesc& desc,
     }
   }
   if (cuda.sm() == kProductSm) return RunProducts(desc, params, cuda);
-  return RunQuantisedPlain(desc, params, QuantFormOf(desc.weight), cuda);
+  INLAY_ASSIGN_OR_RETURN(const GemmParams gathered,
+                         Gathered(desc, params, cuda));
+  const QuantForm form = QuantFormOf(desc.weight);
+  return WideTakes(gathered.x) ? RunQuantisedMma(desc, gathered, form, cuda)
+                               : RunQuantisedPlain(desc, gathered, form, cuda);
 }
 
 }  // namespace inlay

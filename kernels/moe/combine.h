@@ -18,7 +18,7 @@ struct MoeCombineDesc {
   bool gated = false;   // with a gate
 };
 
-// All float32, rows may be strided.
+// All float32, rows may be strided, those of `shared` by 0.
 struct MoeCombineParams {
   TensorView x;                    // [tokens * top_k, width]
   const float* weights = nullptr;  // [tokens, top_k]

@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "memory/device/deferred_frees.h"
 #include "memory/device/device.h"
 #include "memory/device/memory_account.h"
 #include "memory/device/thread_pool.h"
@@ -69,7 +70,7 @@ class CpuStream final : public Stream {
   ThreadPool* pool_;  // the device's
 };
 
-class CpuDevice final : public Device {
+class CpuDevice final : public Device, public DeferredFrees {
  public:
   CpuDevice(std::unique_ptr<ThreadPool> pool, size_t budget_bytes,
             const HostAllocator* allocator)
@@ -86,15 +87,26 @@ class CpuDevice final : public Device {
     info_.memory_bytes = PhysicalMemoryBytes();
   }
 
+  ~CpuDevice() override {
+    while (FreeSome()) {
+    }
+  }
+
   const DeviceInfo& info() const override { return info_; }
   void StopThreads() override { pool_->Stop(); }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes,
                                   MemoryClass memory_class) override {
     if (bytes == 0) return Buffer();
-    INLAY_RETURN_IF_ERROR(account_.Charge(bytes, memory_class));
+    absl::Status charged = account_.Charge(bytes, memory_class);
+    while (!charged.ok() && FreeSome())
+      charged = account_.Charge(bytes, memory_class);
+    INLAY_RETURN_IF_ERROR(charged);
     const size_t alignment = AlignmentOf(bytes, memory_class);
-    void* data = allocator_.allocate(allocator_.user, bytes, alignment);
+    void* data = nullptr;
+    do {
+      data = allocator_.allocate(allocator_.user, bytes, alignment);
+    } while (data == nullptr && FreeSome());
     if (data == nullptr) {
       account_.Refund(bytes, memory_class);
       return OutOfMemoryError(
@@ -126,9 +138,24 @@ class CpuDevice final : public Device {
 
  private:
   void Free(std::byte* data, size_t bytes, MemoryClass memory_class) override {
+    if (!Defer(data, bytes, memory_class)) FreeNow(data, bytes, memory_class);
+  }
+  void FreeNow(std::byte* data, size_t bytes,
+               MemoryClass memory_class) override {
     allocator_.deallocate(allocator_.user, data, bytes,
                           AlignmentOf(bytes, memory_class));
     account_.Refund(bytes, memory_class);
+  }
+  // Whole pages within it; what a host's allocator has behind the addresses is
+  // not known.
+  bool Discard(std::byte* data, size_t bytes) override {
+    if (!own_memory_) return false;
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGE_SIZE));
+    const auto begin = reinterpret_cast<uintptr_t>(data);
+    const uintptr_t first = (begin + page - 1) / page * page;
+    const uintptr_t end = (begin + bytes) / page * page;
+    return first >= end || madvise(reinterpret_cast<void*>(first), end - first,
+                                   MADV_DONTNEED) == 0;
   }
   // Weights begin with a huge page where they are as large as one: who reads
   // one after another misses the TLB less. Nothing else does: what products

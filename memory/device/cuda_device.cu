@@ -6,6 +6,7 @@
 #include "memory/device/cuda_owned.h"
 #include "memory/device/cuda_range.h"
 #include "memory/device/cuda_status.h"
+#include "memory/device/deferred_frees.h"
 #include "memory/device/device.h"
 #include "memory/device/memory_account.h"
 #include "memory/device/thread_pool.h"
@@ -17,7 +18,7 @@ namespace {
 
 constexpr int kMinSm = 80;
 
-class CudaDevice final : public Device {
+class CudaDevice final : public Device, public DeferredFrees {
  public:
   CudaDevice(std::unique_ptr<CudaContext> context, const DeviceInfo& info,
              size_t granularity, size_t budget_bytes)
@@ -27,6 +28,11 @@ class CudaDevice final : public Device {
         account_(FormattedString("cuda:%d", context_->ordinal()),
                  info.memory_bytes, budget_bytes) {}
 
+  ~CudaDevice() override {
+    while (FreeSome()) {
+    }
+  }
+
   const DeviceInfo& info() const override { return info_; }
   absl::Status status() const override { return context_->status(); }
 
@@ -34,11 +40,10 @@ class CudaDevice final : public Device {
                                   MemoryClass memory_class) override {
     if (bytes == 0) return Buffer();
     INLAY_RETURN_IF_ERROR(status());
-    INLAY_RETURN_IF_ERROR(account_.Charge(bytes, memory_class));
+    INLAY_RETURN_IF_ERROR(Charge(bytes, memory_class));
     const CudaContext::Scope scope(*context_);
     void* data = nullptr;
-    const absl::Status allocated =
-        context_->Check(cudaMalloc(&data, bytes), "allocating memory");
+    const absl::Status allocated = Malloc(&data, bytes);
     if (!allocated.ok()) {
       account_.Refund(bytes, memory_class);
       return allocated;
@@ -108,6 +113,26 @@ class CudaDevice final : public Device {
 
  private:
   void Free(std::byte* data, size_t bytes, MemoryClass memory_class) override {
+    if (!Defer(data, bytes, memory_class)) FreeNow(data, bytes, memory_class);
+  }
+  absl::Status Charge(size_t bytes, MemoryClass memory_class) {
+    while (true) {
+      absl::Status charged = account_.Charge(bytes, memory_class);
+      if (charged.ok() || !FreeSome()) return charged;
+    }
+  }
+  absl::Status Malloc(void** data, size_t bytes) {
+    while (true) {
+      absl::Status allocated =
+          context_->Check(cudaMalloc(data, bytes), "allocating memory");
+      if (!absl::IsResourceExhausted(allocated) || !FreeSome())
+        return allocated;
+    }
+  }
+  // Whole buffers only.
+  bool Discard(std::byte*, size_t) override { return false; }
+  void FreeNow(std::byte* data, size_t bytes,
+               MemoryClass memory_class) override {
     const CudaContext::Scope scope(*context_);
     if (memory_class == MemoryClass::kStaging) {
       context_->Check(cudaFreeHost(data), "freeing pinned memory")

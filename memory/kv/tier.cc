@@ -74,6 +74,7 @@ KvTier::KvTier(const KvTierOptions& options, Buffer memory, int32_t num_slots)
       block_bytes_(options.block_bytes),
       owner_(options.owner),
       disk_limit_(options.disk_bytes),
+      on_fetched_(options.on_fetched),
       host_(std::move(memory), num_slots, options.block_bytes,
             options.block_size) {}
 
@@ -167,27 +168,40 @@ bool KvTier::Has(const KvBlockKey& key) const noexcept {
   return host_.Find(key) >= 0 || disk_.Has(IdOf(key));
 }
 
-bool KvTier::Get(const KvBlockKey& key, absl::Span<const int32_t> tokens,
-                 absl::Span<std::byte> bytes) noexcept {
+KvTier::Got KvTier::Get(const KvBlockKey& key, absl::Span<const int32_t> tokens,
+                        absl::Span<std::byte> bytes) noexcept {
   INLAY_DCHECK(tokens.size() == static_cast<size_t>(block_size_) &&
                bytes.size() == block_bytes_);
   int32_t slot = -1;
+  bool fetched = false;
   {
     MutexLock lock(&mu_);
+    const bool on_disk = disk_.Has(IdOf(key));
     slot = host_.Find(key);
-    if (slot < 0 && !disk_.Has(IdOf(key))) {
+    if (slot >= 0) {
+      host_.Pin(slot);
+    } else if (fetched_.key == key && fetched_.state == Fetched::kHere) {
+      fetched = true;
+      slot = fetched_.slot;
+      fetched_ = Fetched();
+    } else if (fetched_.key == key && fetched_.state == Fetched::kFailed) {
+      fetched_ = Fetched();
       ++counts_.misses;
-      return false;
+      return on_disk ? Got::kFailed : Got::kLost;
+    } else if (on_disk) {
+      return Got::kOnDisk;
+    } else {
+      ++counts_.misses;
+      return Got::kLost;
     }
     // What is in use above must not be the first to go below.
-    disk_.Touch(IdOf(key));
-    if (slot >= 0) host_.Pin(slot);
+    if (on_disk) disk_.Touch(IdOf(key));
   }
-  return slot >= 0 ? CopyFromHost(slot, tokens, bytes)
-                   : CopyFromDisk(key, tokens, bytes);
+  return CopyFromSlot(slot, fetched, tokens, bytes) ? Got::kBlock : Got::kLost;
 }
 
-bool KvTier::CopyFromHost(int32_t slot, absl::Span<const int32_t> tokens,
+bool KvTier::CopyFromSlot(int32_t slot, bool fetched,
+                          absl::Span<const int32_t> tokens,
                           absl::Span<std::byte> bytes) {
   absl::Span<const int32_t> slot_tokens;
   absl::Span<const std::byte> slot_bytes;
@@ -200,26 +214,27 @@ bool KvTier::CopyFromHost(int32_t slot, absl::Span<const int32_t> tokens,
   if (same) std::memcpy(bytes.data(), slot_bytes.data(), bytes.size());
   MutexLock lock(&mu_);
   host_.Unpin(slot);
-  ++(same ? counts_.host_hits : counts_.misses);
+  ++(!same ? counts_.misses : fetched ? counts_.disk_hits : counts_.host_hits);
   if (HasJob()) changed_.SignalAll();
   return same;
 }
 
-bool KvTier::CopyFromDisk(const KvBlockKey& key,
-                          absl::Span<const int32_t> tokens,
-                          absl::Span<std::byte> bytes) {
-  bool hit = false;
-  auto result = KvRecordFiles::ReadResult::kFailed;
-  try {
-    std::vector<int32_t> stored(tokens.size());
-    result = files_->Read(key, absl::MakeSpan(stored), bytes);
-    hit = result == KvRecordFiles::ReadResult::kOk && stored == tokens;
-  } catch (const std::bad_alloc&) {
-  }
+bool KvTier::Fetch(const KvBlockKey& key) noexcept {
   MutexLock lock(&mu_);
-  NoteRead(key, result);
-  ++(hit ? counts_.disk_hits : counts_.misses);
-  return hit;
+  if (fetched_.state == Fetched::kReading) return true;
+  if (fetched_.key == key && fetched_.state == Fetched::kWanted) return true;
+  if (fetched_.key == key && fetched_.state != Fetched::kNone) return false;
+  EndFetch();
+  if (host_.Find(key) >= 0 || !disk_.Has(IdOf(key))) return false;
+  fetched_.key = key;
+  fetched_.state = Fetched::kWanted;
+  changed_.SignalAll();
+  return true;
+}
+
+void KvTier::EndFetch() {
+  if (fetched_.state == Fetched::kHere) host_.Unpin(fetched_.slot);
+  fetched_ = Fetched();
 }
 
 void KvTier::NoteRead(const KvBlockKey& key, KvRecordFiles::ReadResult result) {
@@ -258,6 +273,7 @@ void KvTier::Prefetch(absl::Span<const KvBlockKey> keys) noexcept {
 void KvTier::Drop(const KvBlockKey& key) noexcept {
   MutexLock lock(&mu_);
   if (const int32_t slot = host_.Find(key); slot >= 0) host_.Forget(slot);
+  if (fetched_.key == key && fetched_.state != Fetched::kReading) EndFetch();
   ForgetRecord(key);
 }
 
@@ -274,6 +290,11 @@ KvTierStats KvTier::stats() const {
   stats.disk_bytes = disk_used_;
   stats.disk_limit_bytes = files_ == nullptr ? 0 : disk_limit_;
   return stats;
+}
+
+bool KvTier::has_disk() const {
+  MutexLock lock(&mu_);
+  return files_ != nullptr && disk_note_.empty();
 }
 
 std::string KvTier::disk_note() const {

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -31,7 +32,7 @@
 
 namespace inlay {
 
-// Thread-safe. Only Get() of a block that is on disk alone waits for the disk.
+// Thread-safe. Nothing waits for the disk but WaitIdle(), Flush() and the end.
 // Nothing but Create() fails: what goes wrong makes a block not stored or not
 // found. tokens: block_size, bytes: block_bytes; a block is found only with the
 // tokens that it was stored with.
@@ -50,10 +51,21 @@ class KvTier {
   bool Put(const KvBlockKey& key, absl::Span<const int32_t> tokens,
            absl::Span<const std::byte> bytes) noexcept;
   bool Has(const KvBlockKey& key) const noexcept;
-  // Copies the block to `bytes`, whose content is unspecified when this is
-  // false. The block stays.
-  bool Get(const KvBlockKey& key, absl::Span<const int32_t> tokens,
-           absl::Span<std::byte> bytes) noexcept;
+  enum class Got : uint8_t {
+    kBlock,
+    kOnDisk,  // there alone: Fetch() it
+    kLost,    // not here any more, or not what was asked for
+    kFailed,  // it was fetched, and could not be read this time
+  };
+  // Copies the block to `bytes`, whose content is unspecified unless it gives
+  // kBlock. The block stays.
+  Got Get(const KvBlockKey& key, absl::Span<const int32_t> tokens,
+          absl::Span<std::byte> bytes) noexcept;
+  // Has the I/O thread read a block that is on disk alone before all others,
+  // and keep it for Get(); on_fetched (tier_options.h) tells when that has
+  // ended. One at a time: what was fetched before and is here goes, while one
+  // is being read another is not taken up. False: there is nothing to wait for.
+  bool Fetch(const KvBlockKey& key) noexcept;
   // Has the I/O thread read those on disk into host memory, in this order, as
   // far as there is room besides fresh blocks. At most half as many as host
   // memory holds wait at a time; more are not asked for.
@@ -65,6 +77,11 @@ class KvTier {
   void WaitIdle();
   // The same, with every block of host memory written to disk first.
   void Flush();
+  // The first part of Flush(), and whether the rest is over. Once.
+  void BeginFlush();
+  bool Idle() const;
+  // Whether there is a disk, as it seems now.
+  bool has_disk() const;
 
   KvTierStats stats() const;
   // Why there is no disk although one was asked for; empty otherwise. A
@@ -73,11 +90,18 @@ class KvTier {
 
  private:
   struct Job {
-    enum Kind : uint8_t { kNone, kRemove, kLoad, kStore };
+    enum Kind : uint8_t { kNone, kRemove, kFetch, kLoad, kStore };
     Kind kind = kNone;
     KvRecordId id;
     uint64_t cost = 0;  // kRemove
-    int32_t slot = -1;  // kLoad, kStore: pinned
+    int32_t slot = -1;  // kFetch, kLoad, kStore: pinned
+  };
+  // A block that somebody waits for, in a slot that nobody finds.
+  struct Fetched {
+    enum State : uint8_t { kNone, kWanted, kReading, kHere, kFailed };
+    State state = kNone;
+    KvBlockKey key;
+    int32_t slot = -1;  // kHere: pinned
   };
 
   KvTier(const KvTierOptions& options, Buffer memory, int32_t num_slots);
@@ -85,10 +109,12 @@ class KvTier {
 
   KvRecordId IdOf(const KvBlockKey& key) const { return {owner_, key}; }
   int32_t TakeSlot(bool even_fresh) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool CopyFromHost(int32_t slot, absl::Span<const int32_t> tokens,
+  // Whether the slot, pinned for this, has the block; it is let go.
+  bool CopyFromSlot(int32_t slot, bool fetched,
+                    absl::Span<const int32_t> tokens,
                     absl::Span<std::byte> bytes);
-  bool CopyFromDisk(const KvBlockKey& key, absl::Span<const int32_t> tokens,
-                    absl::Span<std::byte> bytes);
+  // What was fetched and is not being read goes.
+  void EndFetch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The record is to be removed, and is not found from now on.
   void ForgetRecord(const KvBlockKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What a read says of the record besides its content.
@@ -101,8 +127,12 @@ class KvTier {
   bool WantsStore() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool HasJob() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Job NextJob() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Job NextFetch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Job StoreOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run(const Job& job);
   void RemoveFile(const KvRecordId& id, uint64_t cost);
+  KvRecordFiles::ReadResult Read(const Job& job);
+  void LoadFetched(const Job& job);
   void Load(const Job& job);
   void Store(const Job& job);
   bool WriteRecord(const Job& job);
@@ -110,12 +140,13 @@ class KvTier {
   bool MakeRoom(uint64_t cost);
   void DiskOff(absl::string_view why) noexcept
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Wait(bool flush);
+  bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int32_t block_size_;
   const uint64_t block_bytes_;
   const KvBlockKey owner_;
   const uint64_t disk_limit_;
+  const std::function<void()> on_fetched_;
   std::unique_ptr<const KvRecordFiles> files_;  // null: no disk
 
   mutable Mutex mu_;
@@ -128,9 +159,11 @@ class KvTier {
   bool disk_ready_ ABSL_GUARDED_BY(mu_) = false;  // the folder was read
   bool io_busy_ ABSL_GUARDED_BY(mu_) = false;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
-  int num_flushes_ ABSL_GUARDED_BY(mu_) = 0;  // callers waiting in Flush()
+  int num_flushes_ ABSL_GUARDED_BY(mu_) = 0;       // that are not over
+  bool begun_flush_ ABSL_GUARDED_BY(mu_) = false;  // and its end is to be told
   std::deque<Job> removals_ ABSL_GUARDED_BY(mu_);
   std::deque<KvBlockKey> wanted_ ABSL_GUARDED_BY(mu_);  // by Prefetch()
+  Fetched fetched_ ABSL_GUARDED_BY(mu_);
   KvTierStats counts_ ABSL_GUARDED_BY(mu_);
   std::string disk_note_ ABSL_GUARDED_BY(mu_);
 

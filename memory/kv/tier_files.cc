@@ -227,7 +227,9 @@ KvRecordFiles::ReadResult KvRecordFiles::Read(
   std::vector<std::byte> header(HeaderBytes());
   if (!ReadFully(ops_, file.get(), 0, absl::MakeSpan(header)) ||
       !ReadFully(ops_, file.get(), header.size(), bytes)) {
-    return ReadResult::kDamaged;
+    // 0: it has become shorter.
+    return errno == 0 || errno == EIO ? ReadResult::kDamaged
+                                      : ReadResult::kFailed;
   }
   for (size_t i = 0; i < tokens.size(); ++i) {
     tokens[i] = LoadLittleEndian<int32_t>(header.data() + 60 + 4 * i);

@@ -56,8 +56,8 @@ class KvRecordFiles {
   enum class ReadResult : uint8_t {
     kOk,
     kGone,     // there is no such file
-    kDamaged,  // it is not what was written
-    kFailed,   // it cannot be opened; another time perhaps
+    kDamaged,  // it is not what was written, or the disk has lost it
+    kFailed,   // it cannot be opened or read; another time perhaps
   };
   struct Found {
     KvRecordId id;

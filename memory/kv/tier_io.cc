@@ -13,18 +13,28 @@ void KvTier::IoMain() {
   const bool usable = ReadFolder();
   while (true) {
     Job job;
+    bool tells = false;
     {
       MutexLock lock(&mu_);
       disk_ready_ = usable;
       io_busy_ = false;
       changed_.SignalAll();
-      while (!stop_ && !HasJob()) changed_.Wait(&mu_);
+      while (!stop_ && !HasJob() && !begun_flush_) changed_.Wait(&mu_);
       // Removals are done even so: what was dropped must not come back.
       if (stop_ && removals_.empty()) return;
-      io_busy_ = true;
-      job = NextJob();
+      if (HasJob()) {
+        io_busy_ = true;
+        const bool fetches = fetched_.state == Fetched::kWanted;
+        job = NextJob();
+        // One that there was nothing to read for is over, too.
+        tells = fetches && fetched_.state != Fetched::kWanted;
+      } else {
+        begun_flush_ = false;
+        tells = true;
+      }
     }
     Run(job);
+    if (tells && on_fetched_ != nullptr) on_fetched_();
   }
 }
 
@@ -56,6 +66,7 @@ bool KvTier::ReadFolder() {
 void KvTier::DiskOff(absl::string_view why) noexcept {
   while (const auto record = disk_.Oldest()) disk_.Remove(*record);
   wanted_.clear();
+  if (fetched_.state == Fetched::kWanted) EndFetch();
   try {
     disk_note_ = FormattedString("no KV is kept on disk: %s", why);
   } catch (const std::exception&) {
@@ -70,11 +81,15 @@ bool KvTier::WantsStore() const {
 }
 
 bool KvTier::HasJob() const {
-  return !removals_.empty() || (disk_ready_ && !wanted_.empty()) ||
-         WantsStore();
+  const bool wants = !wanted_.empty() || fetched_.state == Fetched::kWanted;
+  return !removals_.empty() || (disk_ready_ && wants) || WantsStore();
 }
 
 KvTier::Job KvTier::NextJob() {
+  if (disk_ready_ && fetched_.state == Fetched::kWanted) {
+    const Job job = NextFetch();
+    if (job.kind != Job::kNone) return job;
+  }
   if (!removals_.empty()) {
     const Job job = removals_.front();
     removals_.pop_front();
@@ -88,15 +103,39 @@ KvTier::Job KvTier::NextJob() {
     if (slot >= 0) return {Job::kLoad, id, 0, slot};
   }
   while (WantsStore()) {
-    const int32_t slot = host_.OldestFresh();
-    const KvRecordId id = IdOf(host_.key(slot));
-    if (!disk_.Has(id)) {
-      host_.Pin(slot);
-      return {Job::kStore, id, 0, slot};
-    }
-    host_.SetOffered(slot);
+    const Job job = StoreOldest();
+    if (job.kind != Job::kNone) return job;
   }
   return {};
+}
+
+// Without a slot to read to, a block is stored first, so that none is lost that
+// the disk has room for.
+KvTier::Job KvTier::NextFetch() {
+  const KvRecordId id = IdOf(fetched_.key);
+  if (host_.Find(id.key) >= 0 || !disk_.Has(id)) {
+    fetched_ = Fetched();
+    return {};
+  }
+  while (host_.num_ready() == 0 && host_.OldestFresh() >= 0) {
+    const Job job = StoreOldest();
+    if (job.kind != Job::kNone) return job;
+  }
+  const int32_t slot = TakeSlot(/*even_fresh=*/false);
+  fetched_.state = slot >= 0 ? Fetched::kReading : Fetched::kFailed;
+  if (slot < 0) return {};
+  return {Job::kFetch, id, 0, slot};
+}
+
+KvTier::Job KvTier::StoreOldest() {
+  const int32_t slot = host_.OldestFresh();
+  const KvRecordId id = IdOf(host_.key(slot));
+  if (disk_.Has(id)) {
+    host_.SetOffered(slot);
+    return {};
+  }
+  host_.Pin(slot);
+  return {Job::kStore, id, 0, slot};
 }
 
 void KvTier::Run(const Job& job) {
@@ -105,6 +144,8 @@ void KvTier::Run(const Job& job) {
       return;
     case Job::kRemove:
       return RemoveFile(job.id, job.cost);
+    case Job::kFetch:
+      return LoadFetched(job);
     case Job::kLoad:
       return Load(job);
     case Job::kStore:
@@ -123,7 +164,7 @@ void KvTier::RemoveFile(const KvRecordId& id, uint64_t cost) {
   if (removed) disk_used_ -= cost;
 }
 
-void KvTier::Load(const Job& job) {
+KvRecordFiles::ReadResult KvTier::Read(const Job& job) {
   absl::Span<int32_t> tokens;
   absl::Span<std::byte> bytes;
   {
@@ -138,10 +179,27 @@ void KvTier::Load(const Job& job) {
   }
   MutexLock lock(&mu_);
   NoteRead(job.id.key, result);
+  return result;
+}
+
+void KvTier::LoadFetched(const Job& job) {
+  bool read = Read(job) == KvRecordFiles::ReadResult::kOk;
+  MutexLock lock(&mu_);
+  read = read && disk_.Has(job.id);  // it may have been dropped meanwhile
+  fetched_.state = read ? Fetched::kHere : Fetched::kFailed;
+  if (read) {
+    fetched_.slot = job.slot;
+  } else {
+    host_.Unpin(job.slot);
+  }
+}
+
+void KvTier::Load(const Job& job) {
+  const bool read = Read(job) == KvRecordFiles::ReadResult::kOk;
+  MutexLock lock(&mu_);
   try {
     // It may have been put or dropped meanwhile.
-    if (result == KvRecordFiles::ReadResult::kOk &&
-        host_.Find(job.id.key) < 0 && disk_.Has(job.id)) {
+    if (read && host_.Find(job.id.key) < 0 && disk_.Has(job.id)) {
       host_.Publish(job.slot, job.id.key, /*offered=*/true);
       disk_.Touch(job.id);
       ++counts_.promotions;
@@ -210,17 +268,31 @@ bool KvTier::MakeRoom(uint64_t cost) {
   }
 }
 
-void KvTier::Wait(bool flush) {
+bool KvTier::IsIdle() const { return !io_busy_ && !HasJob(); }
+
+void KvTier::WaitIdle() {
   MutexLock lock(&mu_);
-  if (flush) {
-    ++num_flushes_;
-    changed_.SignalAll();
-  }
-  while (io_busy_ || HasJob()) changed_.Wait(&mu_);
-  if (flush) --num_flushes_;
+  while (!IsIdle()) changed_.Wait(&mu_);
 }
 
-void KvTier::WaitIdle() { Wait(/*flush=*/false); }
-void KvTier::Flush() { Wait(/*flush=*/true); }
+void KvTier::Flush() {
+  MutexLock lock(&mu_);
+  ++num_flushes_;
+  changed_.SignalAll();
+  while (!IsIdle()) changed_.Wait(&mu_);
+  --num_flushes_;
+}
+
+void KvTier::BeginFlush() {
+  MutexLock lock(&mu_);
+  ++num_flushes_;  // for good
+  begun_flush_ = true;
+  changed_.SignalAll();
+}
+
+bool KvTier::Idle() const {
+  MutexLock lock(&mu_);
+  return IsIdle();
+}
 
 }  // namespace inlay

@@ -3,6 +3,7 @@
 #define INLAY_MEMORY_KV_TIER_OPTIONS_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "memory/device/device.h"
@@ -26,6 +27,9 @@ struct KvTierOptions {
   // owners in the folder are not found, but removed when room is needed.
   KvBlockKey owner;
   const FileOps* file_ops = nullptr;  // null: the system's; must outlive
+  // Called on the tier's thread, with no lock held, when a Fetch() has ended,
+  // or a BeginFlush(). May be empty; must not throw.
+  std::function<void()> on_fetched;
 };
 
 struct KvTierStats {

@@ -110,7 +110,7 @@ TEST_P(ClassifierTest, TheSameInAnyCompany) {
   const Json golden = GoldenOf(GetParam());
   const Host alone(ModelPath(GetParam()));
   auto engine = EngineDefaults();
-  engine.max_batch_tokens = 100;
+  engine.max_batch_tokens = 120;
   const Host crowded(ModelPath(GetParam()), engine);
   std::vector<Input> inputs;
   for (int round = 0; round < 4; ++round) {
@@ -182,7 +182,10 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("bert_reranker", "bert_labels", "roberta_reranker",
                       "roberta_labels", "xlm_roberta_reranker",
                       "xlm_roberta_labels", "modernbert_labels",
-                      "distilbert_labels", "electra_labels", "gte_labels"));
+                      "distilbert_labels", "electra_labels", "gte_labels",
+                      "mpnet_labels", "albert_labels",
+                      "roberta_prelayernorm_labels", "xlm_roberta_xl_labels",
+                      "ernie_labels"));
 
 // bert's goldens of hidden states have pairs too.
 TEST(PairTest, EmbeddingsOfPairs) {

@@ -197,7 +197,9 @@ TEST(Cuda, EmbeddersGiveWhatTransformersGives) {
   for (const char* name :
        {"gemma3_embedding", "modernbert_labels", "distilbert_labels",
         "electra_labels", "electra_narrow", "nomic_bert", "gte_labels",
-        "jina_embeddings_v3", "eurobert"}) {
+        "jina_embeddings_v3", "eurobert", "mpnet_labels", "nomic_bert_moe",
+        "albert_labels", "roberta_prelayernorm_labels", "xlm_roberta_xl_labels",
+        "ernie_labels"}) {
     SCOPED_TRACE(name);
     const std::string path = TestData() + "/models/" + name;
     nlohmann::json golden;

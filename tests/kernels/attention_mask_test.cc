@@ -161,6 +161,7 @@ TEST(AttentionMaskTest, PlansCoverWhatIsSeen) {
     shape.block_size = 16;
     shape.grid = 132;
     shape.tile_tokens = seed % 3 == 0 ? 0 : 128 / shape.group;
+    shape.mma_keys = seed % 2 == 0 ? 0 : 32;
     const AttentionPlanLimits limits =
         AttentionPlanLimitsOf(shape, step.sequences, &*mask);
     const size_t bytes = LayOutAttentionPlan(shape, limits).bytes;
@@ -222,6 +223,18 @@ TEST(AttentionMaskTest, PlansCoverWhatIsSeen) {
       const AttentionTile& tile = tiles[i];
       ASSERT_EQ((std::pair{tile.key_begin, tile.key_end}),
                 hull(tile.q_row, tile.num_tokens));
+      std::vector<AttentionKeyRun> runs(200);
+      int32_t blocks = 0;
+      const int64_t count =
+          ListAttentionKeyRuns(*mask, tile.q_row, tile.num_tokens,
+                               seed % 2 == 0 ? 128 : 32, runs.data(), blocks);
+      ASSERT_EQ(tile.num_blocks, blocks);
+      ASSERT_EQ(std::memcmp(runs.data(),
+                            image + plan.layout.runs +
+                                static_cast<size_t>(tile.runs_begin) *
+                                    sizeof(AttentionKeyRun),
+                            static_cast<size_t>(count) * sizeof(runs[0])),
+                0);
       for (int t = 0; t < tile.num_tokens; ++t) ++tokens[tile.q_row + t];
       if (i == 0) continue;
       ASSERT_LE(tile.num_blocks, tiles[i - 1].num_blocks);

@@ -185,6 +185,7 @@ TEST(AttentionPatternTest, RoomInPlans) {
     shape.block_size = 16 << rng() % 3;
     shape.grid = 8;
     shape.tile_tokens = rng() % 2 == 0 ? 0 : 128;
+    shape.mma_keys = rng() % 2 == 0 ? 0 : 32;
     const bool graph = rng() % 3 == 0;
     std::vector<AttentionSequence> sequences;
     std::vector<AttentionPatternRows> rows;

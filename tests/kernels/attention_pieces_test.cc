@@ -132,6 +132,8 @@ TEST(AttentionPiecesTest, OnlyOfTilesOverTheCache) {
   shape.unpack_bytes = 0;
   shape.head_dim = 192;
   EXPECT_EQ(AttentionPieceKeys(shape), 8 * 112);
+  shape.mma_keys = 64;
+  EXPECT_EQ(AttentionPieceKeys(shape), 0);
 }
 
 }  // namespace

@@ -194,9 +194,68 @@ TEST(AttentionPlanTest, QueriesOfSelectedKeys) {
   }
 }
 
+// Over bytes a step with enough to do has chunks of a CTA's share, up to a
+// most; a sequence that is alone has those of a model whose batches must not
+// matter.
+TEST(AttentionPlanTest, ChunksOverBytesAreShares) {
+  const AttentionRow row = {"cuda_sm90", DeviceKind::kCuda, 90,
+                            nullptr,     nullptr,           nullptr};
+  AttentionDesc desc;
+  desc.num_heads = 32;
+  desc.num_kv_heads = 8;
+  desc.head_dim = 128;
+  desc.activation = DType::kBF16;
+  desc.kv = DType::kI8;
+  const auto chunk_of = [&](int batch, int kv_len, bool batch_invariant) {
+    AttentionPlanShape shape = MakeAttentionPlanShape(row, desc, 16, 132);
+    EXPECT_TRUE(ChunksAreShares(shape));
+    shape.batch_invariant = batch_invariant;
+    EXPECT_FALSE(CutsAnywhere(shape));
+    const AttentionSequence sequence = {0, 1, kv_len, nullptr};
+    const int64_t total = batch * CostAlone(shape, nullptr, sequence);
+    return Chunker(shape, nullptr, total).ChunkOf(sequence);
+  };
+  for (const int kv_len : {100, 600, 1024, 4096, 8192, 9000, 13000, 131072}) {
+    const int64_t fixed = chunk_of(1, kv_len, true);
+    EXPECT_EQ(chunk_of(1, kv_len, false), fixed) << kv_len;
+    EXPECT_EQ(chunk_of(64, kv_len, true), fixed) << kv_len;
+    EXPECT_GE(chunk_of(64, kv_len, false), fixed) << kv_len;
+  }
+  EXPECT_EQ(chunk_of(64, 1024, false), kMostShareChunk);
+  EXPECT_EQ(chunk_of(16, 2048, false), 2048);
+  EXPECT_EQ(chunk_of(4, 1024, false), 256);
+  EXPECT_EQ(chunk_of(2, 8192, false), 1024);
+}
+
+// Tiles of cuda_mma: as many rows, and keys at a time, as its kernel has; none
+// where it could not read the cache's blocks, or one token has more rows.
+TEST(AttentionPlanTest, TilesByMma) {
+  const AttentionRow row = {"cuda_mma", DeviceKind::kCuda, 80,
+                            nullptr,    nullptr,           nullptr};
+  AttentionDesc desc;
+  desc.num_heads = 32;
+  desc.num_kv_heads = 8;
+  desc.head_dim = 128;
+  desc.activation = desc.kv = DType::kBF16;
+  AttentionPlanShape shape = MakeAttentionPlanShape(row, desc, 48, 108);
+  EXPECT_EQ(shape.tile_tokens, 32);
+  EXPECT_EQ(shape.tile_keys(), 64);
+  EXPECT_EQ(shape.grid, 108);
+  EXPECT_EQ(shape.prefix_units, 0);
+  EXPECT_EQ(shape.unpack_bytes, 0);
+  // cuda_plain's items, two CTAs a multiprocessor.
+  EXPECT_EQ(MakeAttentionPlanShape(row, desc, 24, 108).tile_tokens, 0);
+  EXPECT_EQ(MakeAttentionPlanShape(row, desc, 24, 108).grid, 216);
+  desc.head_dim = 256;
+  EXPECT_EQ(MakeAttentionPlanShape(row, desc, 16, 108).tile_keys(), 32);
+  desc.num_kv_heads = 1;
+  desc.num_heads = 129;
+  EXPECT_EQ(MakeAttentionPlanShape(row, desc, 16, 108).tile_tokens, 0);
+}
+
 // Whatever the row does with all keys of a sequence.
 TEST(AttentionPlanTest, WhatIsSelectedBecomesItemsInEveryRow) {
-  for (const char* name : {"cuda_sm90", "cuda_plain"}) {
+  for (const char* name : {"cuda_sm90", "cuda_mma", "cuda_plain"}) {
     const AttentionRow row = {name,    DeviceKind::kCuda, 80,
                               nullptr, nullptr,           nullptr};
     for (const DType kv : {DType::kBF16, DType::kI8}) {

@@ -248,20 +248,32 @@ TEST(AttentionTest, ARowThatIsNotFiniteGivesNan) {
 
 #if INLAY_HAS_CUDA
 // Code of Hopper's own instructions is no part of what newer GPUs can run: for
-// them PTX of compute_90 has the plain kernels only.
-TEST(AttentionTest, OtherGpusThanHopperTakePlainRows) {
-  AttentionDesc rows = Desc(32, 8, 128);
+// them PTX of compute_90 has what compute capability 8.0 can, too.
+TEST(AttentionTest, OtherGpusThanHopperTakeOtherRows) {
+  const auto row_of = [](const AttentionDesc& desc, int sm) {
+    DeviceInfo gpu{DeviceKind::kCuda, "gpu"};
+    gpu.sm = sm;
+    const auto row = Select("attention", AttentionTable(), desc, gpu);
+    EXPECT_TRUE(row.ok()) << sm << " " << row.status();
+    return row.ok() ? (*row)->name : "";
+  };
+  AttentionDesc desc = Desc(32, 8, 128);
+  desc.activation = desc.kv = DType::kBF16;
   AttentionDesc latent = Desc(16, 1, 576);
+  latent.activation = latent.kv = DType::kBF16;
   latent.value_dim = 512;
-  for (AttentionDesc desc : {rows, latent}) {
-    desc.activation = desc.kv = DType::kBF16;
-    for (const int sm : {80, 86, 89, 90, 100, 103, 110, 120, 121}) {
-      DeviceInfo gpu{DeviceKind::kCuda, "gpu"};
-      gpu.sm = sm;
-      const auto row = Select("attention", AttentionTable(), desc, gpu);
-      ASSERT_TRUE(row.ok()) << sm << " " << row.status();
-      EXPECT_EQ((*row)->name == "cuda_plain", sm != 90) << sm;
-    }
+  for (const int sm : {80, 86, 89, 90, 100, 103, 110, 120, 121}) {
+    const bool hopper = sm == 90;
+    EXPECT_EQ(row_of(desc, sm), hopper ? "cuda_sm90" : "cuda_mma") << sm;
+    EXPECT_EQ(row_of(latent, sm), hopper ? "cuda_latent" : "cuda_plain") << sm;
+  }
+  for (const int what : {0, 1, 2, 3}) {
+    AttentionDesc other = desc;
+    if (what == 0) other.head_dim = 72;
+    if (what == 1) other.kv = DType::kF16;
+    if (what == 2) other.selects = 256;
+    if (what == 3) other.activation = other.kv = DType::kF32;
+    EXPECT_EQ(row_of(other, 89), "cuda_plain") << what;
   }
 }
 #endif

@@ -96,10 +96,19 @@ class TierTest : public ::testing::Test {
   static bool Put(KvTier& tier, uint64_t n) {
     return tier.Put(Key(n), TokensOf(n), BlockContent(n));
   }
-  // A hit has the right content.
+  // Waits for the disk. A hit has the right content.
   static bool Get(KvTier& tier, uint64_t n) {
     std::vector<std::byte> bytes(kBlockBytes);
-    if (!tier.Get(Key(n), TokensOf(n), absl::MakeSpan(bytes))) return false;
+    const auto get = [&] {
+      return tier.Get(Key(n), TokensOf(n), absl::MakeSpan(bytes));
+    };
+    KvTier::Got got = get();
+    while (got == KvTier::Got::kOnDisk) {
+      tier.Fetch(Key(n));
+      tier.WaitIdle();
+      got = get();
+    }
+    if (got != KvTier::Got::kBlock) return false;
     EXPECT_EQ(bytes, BlockContent(n)) << n;
     return true;
   }
@@ -190,12 +199,17 @@ TEST_F(TierTest, TokensMustBeThoseStored) {
   ASSERT_TRUE(Put(*tier, 1));
   std::vector<std::byte> bytes(kBlockBytes);
   // Another block whose key is the same.
-  EXPECT_FALSE(tier->Get(Key(1), TokensOf(2), absl::MakeSpan(bytes)));
+  EXPECT_EQ(tier->Get(Key(1), TokensOf(2), absl::MakeSpan(bytes)),
+            KvTier::Got::kLost);
   EXPECT_FALSE(tier->Put(Key(1), TokensOf(2), BlockContent(2)));
   EXPECT_TRUE(Get(*tier, 1));
   tier->Flush();
   for (uint64_t n = 10; n < 20; ++n) Put(*tier, n);
-  EXPECT_FALSE(tier->Get(Key(1), TokensOf(2), absl::MakeSpan(bytes)));
+  tier->WaitIdle();
+  EXPECT_TRUE(tier->Fetch(Key(1)));
+  tier->WaitIdle();
+  EXPECT_EQ(tier->Get(Key(1), TokensOf(2), absl::MakeSpan(bytes)),
+            KvTier::Got::kLost);
   EXPECT_TRUE(Get(*tier, 1));
 }
 
@@ -237,13 +251,14 @@ TEST_F(TierTest, OverflowGoesToDisk) {
   EXPECT_EQ(CountGets(*tier, 50), 50);
   const KvTierStats stats = tier->stats();
   EXPECT_EQ(stats.lost, 0u);
-  EXPECT_EQ(stats.host_hits, 8u);
-  EXPECT_EQ(stats.disk_hits, 42u);
-  EXPECT_EQ(stats.host_blocks, 8);
-  // A quarter of host memory is on disk already.
-  EXPECT_EQ(stats.disk_blocks, 44);
-  EXPECT_EQ(stats.demotions, 44u);
-  EXPECT_EQ(stats.disk_bytes, 44 * kRecordCost);
+  // One has made way for those that were read.
+  EXPECT_EQ(stats.host_hits, 7u);
+  EXPECT_EQ(stats.disk_hits, 43u);
+  EXPECT_EQ(stats.host_blocks, 7);
+  // A quarter of host memory is on disk already, and what made way was of that.
+  EXPECT_EQ(stats.disk_blocks, 45);
+  EXPECT_EQ(stats.demotions, 45u);
+  EXPECT_EQ(stats.disk_bytes, 45 * kRecordCost);
   EXPECT_EQ(FolderBytes(), stats.disk_bytes);
 }
 
@@ -385,10 +400,11 @@ TEST_F(TierTest, AnUnreadableDisk) {
     tier->Flush();
   }
   ops_.read_error = EIO;
-  EXPECT_EQ(CountGets(*tier, 12), 4);
+  // One of those in host memory has made way for what was to be read.
+  EXPECT_EQ(CountGets(*tier, 12), 3);
   tier->WaitIdle();
-  EXPECT_EQ(tier->stats().damaged, 8u);
-  EXPECT_EQ(FolderBytes(), 4 * kRecordCost);
+  EXPECT_EQ(tier->stats().damaged, 9u);
+  EXPECT_EQ(FolderBytes(), 3 * kRecordCost);
 }
 
 TEST_F(TierTest, AFullDisk) {
@@ -404,7 +420,9 @@ TEST_F(TierTest, AFullDisk) {
   EXPECT_GT(stats.write_failures, 10u);
   EXPECT_EQ(stats.disk_blocks, 2);
   EXPECT_EQ(FolderBytes(), 2 * kRecordCost);  // nothing half-written
-  EXPECT_EQ(CountGets(*tier, 20), 6);
+  // One has made way for those two.
+  EXPECT_EQ(CountGets(*tier, 20), 5);
+  stats = tier->stats();
   // Room again: it goes on.
   ops_.space = INT64_MAX;
   for (uint64_t n = 20; n < 40; ++n) {

@@ -66,6 +66,7 @@ struct FakeCounts {
   int64_t finished = 0, expired = 0, peeks = 0, hits = 0;
   int64_t hit_tokens = 0, partial_hits = 0;
   int64_t loaded = 0, lost = 0, dropped_coming = 0, steps_beside_loads = 0;
+  int64_t not_yet = 0;
 
   FakeCounts& operator+=(const FakeCounts& other);
 };
@@ -164,6 +165,8 @@ class FakeEngine final : public KvOwner {
   bool faults = false;  // allocations may fail by injection
   // Blocks that come from the tier behind a step.
   std::function<int()> loads = [] { return 1; };
+  // Whether the next of them has to be read first, and its request to wait.
+  std::function<bool()> is_read = [] { return false; };
   // After the plan, and after the reservations for it.
   std::function<void()> after_plan = [] {};
   std::function<void()> after_reserve = [] {};

@@ -20,7 +20,7 @@ inline FakeCounts& FakeCounts::operator+=(const FakeCounts& other) {
         &FakeCounts::finished, &FakeCounts::expired, &FakeCounts::hits,
         &FakeCounts::hit_tokens, &FakeCounts::partial_hits, &FakeCounts::loaded,
         &FakeCounts::lost, &FakeCounts::dropped_coming,
-        &FakeCounts::steps_beside_loads}) {
+        &FakeCounts::steps_beside_loads, &FakeCounts::not_yet}) {
     this->*count += other.*count;
   }
   return *this;
@@ -186,6 +186,12 @@ inline void FakeEngine::Load(int blocks) {
   while (blocks > 0) {
     const SchedRequest* request = scheduler->NextToLoad();
     if (request == nullptr) return;
+    if (is_read()) {
+      // Others have their turn.
+      ++counts.not_yet;
+      scheduler->WaitToLoad(request->id);
+      continue;
+    }
     FakeSession& session = SessionWith(request->id);
     const FakeSession::Coming next = session.coming.back();
     const auto fresh = kv.pool.Allocate(1);

@@ -39,6 +39,7 @@ class Simulation {
     timed_ = Chance(30);
     engine_.kv.has_tier = Chance(60);
     engine_.loads = [this] { return Draw(0, 3); };
+    if (Chance(50)) engine_.is_read = [this] { return Chance(30); };
     engine_.vocabulary = Draw(1, 4);
     const int step_us = Draw(1, 2000), token_us = Draw(0, 300);
     const double pair_us = Draw(0, 20), noise = Draw(0, 1) * 0.1;
@@ -391,6 +392,7 @@ TEST(SimulationTest, EveryRequestEndsAndNoBlockStays) {
                         {"partial hits", sum.partial_hits},
                         {"loaded", sum.loaded},
                         {"steps beside loads", sum.steps_beside_loads},
+                        {"to be read first", sum.not_yet},
                         {"lost below", sum.lost},
                         {"dropped on their way", sum.dropped_coming},
                         {"moved", moved},

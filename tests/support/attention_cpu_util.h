@@ -15,6 +15,7 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_mask.h"
+#include "kernels/attention/biased_attention.h"
 #include "kernels/kv_write/kv_row.h"
 #include "tests/support/attention_mask_util.h"
 #include "tests/support/kernel_test_util.h"
@@ -95,6 +96,14 @@ class Problem {
     slopes_.resize(static_cast<size_t>(desc_.num_heads));
     FillAlibiSlopes(desc_.num_heads, slopes_.data());
   }
+  // biased_attention's, drawn.
+  void set_bias(int reach) {
+    reach_ = reach;
+    std::normal_distribution<float> normal;
+    bias_.resize(static_cast<size_t>(desc_.num_heads * (2 * reach + 1)));
+    for (float& x : bias_) x = 2.0f * normal(rng_);
+  }
+  ScoreBias bias() const { return {bias_.data(), reach_}; }
   TestMatrix NewOutput() const {
     return TestMatrix(DType::kF32, q_.rows(), desc_.num_heads * desc_.out_dim(),
                       2);
@@ -149,6 +158,8 @@ class Problem {
   TestMatrix q_;
   std::vector<float> sinks_;
   std::vector<float> slopes_;
+  std::vector<float> bias_;  // of each head and distance
+  int reach_ = 0;
   AttentionMask mask_;
   bool with_sinks_ = false;
   std::vector<double> want_;
@@ -184,15 +195,22 @@ inline void Problem::ReferenceQuery(size_t s, int row, int index, int head) {
     if (!slopes_.empty()) {
       score += double{slopes_[static_cast<size_t>(head)]} * (t - position);
     }
+    double added = 0.0;
+    if (!bias_.empty()) {
+      added =
+          bias_[static_cast<size_t>(head * (2 * reach_ + 1) + reach_ +
+                                    std::clamp(t - position, -reach_, reach_))];
+    }
+    score += added;
     scores[static_cast<size_t>(t)] = score;
     max = std::max(max, score);
     // head_dim fused multiply-adds in any order, the scale, and the softcap
     // (whose slope is at most 1, with a few roundings of its own), adding
-    // ALiBi's term, the subtraction of the maximum.
-    score_error =
-        std::max(score_error,
-                 kUnitF32 * ((desc_.head_dim + 2) * magnitude * desc_.scale +
-                             6 * desc_.softcap + 2 * std::abs(score)));
+    // ALiBi's term or a bias, the subtraction of the maximum.
+    score_error = std::max(
+        score_error,
+        kUnitF32 * ((desc_.head_dim + 2) * magnitude * desc_.scale +
+                    6 * desc_.softcap + 2 * std::abs(score) + std::abs(added)));
   }
   const bool sees_nothing = std::isinf(max);
   if (sees_nothing) max = 0.0;
@@ -240,17 +258,30 @@ inline void Problem::ComputeReference() {
 
 inline void Problem::Check(TestCpu& cpu) {
   ComputeReference();
-  ForEachCpuRow(AttentionTable(), desc_, cpu, [&](const AttentionRow& row) {
-    TestMatrix out = NewOutput();
-    const AttentionParams params = Params(out);
-    ASSERT_TRUE(ValidateAttention(desc_, params).ok());
-    ASSERT_TRUE(row.run(desc_, params, *cpu.stream).ok());
+  const auto compare = [&](const TestMatrix& out) {
     const auto at = [&](const std::vector<double>& values) {
       return [&](int64_t r, int64_t c) {
         return values[static_cast<size_t>(r * out.cols() + c)];
       };
     };
     ExpectClose(out, at(want_), at(tolerance_));
+  };
+  if (!bias_.empty()) {
+    return ForEachCpuRow(
+        BiasedAttentionTable(), desc_, cpu, [&](const BiasedAttentionRow& row) {
+          TestMatrix out = NewOutput();
+          const BiasedAttentionParams params = {Params(out), bias()};
+          ASSERT_TRUE(ValidateBiasedAttention(desc_, params).ok());
+          ASSERT_TRUE(row.run(desc_, params, *cpu.stream).ok());
+          compare(out);
+        });
+  }
+  ForEachCpuRow(AttentionTable(), desc_, cpu, [&](const AttentionRow& row) {
+    TestMatrix out = NewOutput();
+    const AttentionParams params = Params(out);
+    ASSERT_TRUE(ValidateAttention(desc_, params).ok());
+    ASSERT_TRUE(row.run(desc_, params, *cpu.stream).ok());
+    compare(out);
   });
 }
 

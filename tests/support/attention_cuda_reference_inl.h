@@ -181,6 +181,13 @@ inline void AttentionProblem::ReferenceRow(int row, int query_head,
       score += slope * (seen[n] - position);
       alibi_error = 4 * slope * (std::abs(seen[n] - position) + 256);
     }
+    if (!bias_.empty()) {
+      const double added = bias_[static_cast<size_t>(
+          query_head * (2 * reach_ + 1) + reach_ +
+          std::clamp(seen[n] - position, -reach_, reach_))];
+      score += added;
+      alibi_error = 4 * std::abs(added);
+    }
     scores[n] = score;
     max = std::max(max, score);
     // head_dim multiply-adds in any order (the sum of |q k| is at most the
@@ -227,9 +234,8 @@ inline void AttentionProblem::ReferenceRow(int row, int query_head,
   }
 }
 
-inline void AttentionProblem::ComputeReference(const AttentionRow& row,
-                                               TestCuda& gpu) {
-  const std::vector<bool> unpacked = FindUnpacked(row, gpu);
+inline void AttentionProblem::ComputeReference(
+    const std::vector<bool>& unpacked) {
   if (unpacked == unpacked_) return;
   unpacked_ = unpacked;
   const auto size = static_cast<size_t>(q_.rows() * out_cols());

@@ -23,6 +23,7 @@
 
 #include "kernels/attention/attention_gather.h"
 #include "kernels/attention/attention_plan.h"
+#include "kernels/attention/biased_attention.h"
 #include "kernels/kv_write/kv_row.h"
 #include "tests/support/attention_mask_util.h"
 #include "tests/support/cuda_test_util.h"
@@ -138,6 +139,12 @@ class AttentionProblem {
     slopes_.resize(static_cast<size_t>(desc_.num_heads));
     FillAlibiSlopes(desc_.num_heads, slopes_.data());
   }
+  // biased_attention's, drawn.
+  void set_bias(int reach) {
+    reach_ = reach;
+    bias_.resize(static_cast<size_t>(desc_.num_heads * (2 * reach + 1)));
+    for (float& x : bias_) x = 2.0f * normal_();
+  }
   // Key `t` of sequence s and all KV heads, or its value, has a NaN.
   void SetNan(size_t s, int t, bool in_key) {
     const KvLayerView view = layout_.LayerView(1, storage_.data());
@@ -153,8 +160,10 @@ class AttentionProblem {
   }
   const std::vector<AttentionSequence>& sequences() const { return sequences_; }
 
-  // Runs `row` over `sequences` of this problem, `times` times.
-  TestMatrix Run(const AttentionRow& row, TestCuda& gpu,
+  // Runs `row`, of attention or of biased_attention, over `sequences` of this
+  // problem, `times` times.
+  template <typename Row>
+  TestMatrix Run(const Row& row, TestCuda& gpu,
                  absl::Span<const AttentionSequence> sequences,
                  bool batch_invariant = true, int times = 1,
                  bool graph = false) {
@@ -164,6 +173,7 @@ class AttentionProblem {
     CudaBytes result(out.view().data, out.view().bytes());
     CudaBytes sinks(sinks_.data(), sinks_.size() * sizeof(float));
     CudaBytes slopes(slopes_.data(), slopes_.size() * sizeof(float));
+    CudaBytes bias(bias_.data(), bias_.size() * sizeof(float));
     Planned planned = MakePlan(row, gpu, sequences, batch_invariant, graph);
     AttentionPlan& plan = planned.plan;
     const auto* items = reinterpret_cast<const AttentionItem*>(
@@ -190,7 +200,8 @@ class AttentionProblem {
     if (with_sinks_) params.sinks = sinks.as<float>();
     if (!slopes_.empty()) params.alibi_slopes = slopes.as<float>();
     for (int i = 0; i < times; ++i) {
-      const absl::Status status = row.run(desc_, params, *gpu.stream);
+      const absl::Status status =
+          RunRow(row, params, bias_.empty() ? nullptr : bias.as<float>(), gpu);
       EXPECT_TRUE(status.ok()) << status;
     }
     result.Download(out.view().data);
@@ -198,12 +209,17 @@ class AttentionProblem {
   }
 
   void Check(TestCuda& gpu) {
-    ForEachCudaRow(AttentionTable(), desc_, gpu, [&](const AttentionRow& row) {
+    const auto check = [&](const auto& row) {
       ComputeReference(row, gpu);
       // Twice: the second time finds the counters that the first left.
       const TestMatrix out = Run(row, gpu, sequences_, true, 2);
       Compare(out, row.name != "cuda_plain");
-    });
+    };
+    if (bias_.empty()) {
+      ForEachCudaRow(AttentionTable(), desc_, gpu, check);
+    } else {
+      ForEachCudaRow(BiasedAttentionTable(), desc_, gpu, check);
+    }
   }
 
   // `rounds_weights`: the row multiplies values by weights that it rounded
@@ -228,9 +244,30 @@ class AttentionProblem {
   }
 
   // What `row` should compute of all sequences.
-  void ComputeReference(const AttentionRow& row, TestCuda& gpu);
+  template <typename Row>
+  void ComputeReference(const Row& row, TestCuda& gpu) {
+    ComputeReference(FindUnpacked(row, gpu));
+  }
 
  private:
+  AttentionPlanShape ShapeOf(const AttentionRow& row, TestCuda& gpu) const {
+    return MakeAttentionPlanShape(row, desc_, layout_.block_size(),
+                                  gpu.stream->num_sms());
+  }
+  AttentionPlanShape ShapeOf(const BiasedAttentionRow& row,
+                             TestCuda& gpu) const {
+    return MakeBiasedAttentionPlanShape(row, desc_, layout_.block_size(),
+                                        gpu.stream->num_sms());
+  }
+  absl::Status RunRow(const AttentionRow& row, const AttentionParams& params,
+                      const float* /*bias*/, TestCuda& gpu) const {
+    return row.run(desc_, params, *gpu.stream);
+  }
+  absl::Status RunRow(const BiasedAttentionRow& row,
+                      const AttentionParams& params, const float* bias,
+                      TestCuda& gpu) const {
+    return row.run(desc_, {params, {bias, reach_}}, *gpu.stream);
+  }
   int64_t out_cols() const {
     return int64_t{desc_.num_heads} * desc_.out_dim();
   }
@@ -296,14 +333,17 @@ class AttentionProblem {
     AttentionPlanLimits limits;
     AttentionPlan plan;
   };
-  Planned MakePlan(const AttentionRow& row, TestCuda& gpu,
+  template <typename Row>
+  Planned MakePlan(const Row& row, TestCuda& gpu,
                    absl::Span<const AttentionSequence> sequences,
                    bool batch_invariant, bool graph) const;
   // Sequences whose keys and values are rounded to the queries' type: tiles
   // over caches of bytes. Code and scale make the same float32 here and there,
   // and both round it to nearest even, so the reference computes with what the
   // kernel has, and nothing is added to the tolerance.
-  std::vector<bool> FindUnpacked(const AttentionRow& row, TestCuda& gpu) const;
+  template <typename Row>
+  std::vector<bool> FindUnpacked(const Row& row, TestCuda& gpu) const;
+  void ComputeReference(const std::vector<bool>& unpacked);
   float Rounded(float x) const;
   void DecodeHead(size_t s, int kv_head, DecodedHead& head) const;
   // What rounding weights adds to an output's error, before the division by
@@ -334,6 +374,8 @@ class AttentionProblem {
   TestMatrix q_;
   std::vector<float> sinks_;
   std::vector<float> slopes_;
+  std::vector<float> bias_;  // of each head and distance
+  int reach_ = 0;
   bool with_sinks_ = false;
   bool gathers_ = false;
   bool pieces_ = false;
@@ -348,12 +390,12 @@ class AttentionProblem {
   std::vector<double> rounding_;
 };
 
-inline AttentionProblem::Planned AttentionProblem::MakePlan(
-    const AttentionRow& row, TestCuda& gpu,
+template <typename Row>
+AttentionProblem::Planned AttentionProblem::MakePlan(
+    const Row& row, TestCuda& gpu,
     absl::Span<const AttentionSequence> sequences, bool batch_invariant,
     bool graph) const {
-  AttentionPlanShape shape = MakeAttentionPlanShape(
-      row, desc_, layout_.block_size(), gpu.stream->num_sms());
+  AttentionPlanShape shape = ShapeOf(row, gpu);
   shape.batch_invariant = batch_invariant;
   if (grid_ > 0) shape.grid = grid_;
   if (!slopes_.empty() || pieces_) shape.prefix_units = 0;
@@ -377,8 +419,9 @@ inline AttentionProblem::Planned AttentionProblem::MakePlan(
   return planned;
 }
 
-inline std::vector<bool> AttentionProblem::FindUnpacked(const AttentionRow& row,
-                                                        TestCuda& gpu) const {
+template <typename Row>
+std::vector<bool> AttentionProblem::FindUnpacked(const Row& row,
+                                                 TestCuda& gpu) const {
   std::vector<bool> unpacked(shapes_.size());
   const Planned planned = MakePlan(row, gpu, sequences_, true, false);
   if (planned.plan.rounds.empty()) return unpacked;

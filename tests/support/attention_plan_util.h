@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/attention/attention_cut.h"
 #include "kernels/attention/attention_plan.h"
 #include "kernels/attention/attention_wide_lists.h"
 
@@ -231,11 +232,11 @@ inline void CheckShares(const AttentionPlanShape& shape, const Built& built) {
                                   : length + 48;
       // A window may begin anywhere in its first chunk, which is dealt out by
       // the middle of all of it.
-      const bool cut = !shape.cuts_anywhere() && !shape.whole_rows;
+      const bool cut = !CutsAnywhere(shape) && !shape.whole_rows;
       const int part = shape.window > 0 && cut ? item.chunk : length;
       longest_chunk = std::max<int64_t>(
           longest_chunk,
-          std::min(part, shape.cuts_anywhere() ? 64 : item.chunk));
+          std::min(part, CutsAnywhere(shape) ? 64 : item.chunk));
     }
     shares = shares || shared_here;
     most = std::max(most, keys);
@@ -345,7 +346,7 @@ inline int CheckItems(const AttentionPlanShape& shape, const Batch& batch,
           }
           at = item.key_end;
           if (at < sequence.kv_len && &item != &items.back()) {
-            EXPECT_EQ(at % (shape.cuts_anywhere() ? 64 : item.chunk), 0);
+            EXPECT_EQ(at % (CutsAnywhere(shape) ? 64 : item.chunk), 0);
           }
         }
         EXPECT_EQ(at, shape.causal ? start + last / shape.group + 1

@@ -9,6 +9,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -42,13 +43,20 @@ class TestCuda {
     return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
   }
 
-  TestCuda() {
+  // `sm`: what kernels take the device for, where it isn't 0; else the
+  // environment's INLAY_TEST_SM, so that a whole suite can run as it would on
+  // an older GPU.
+  explicit TestCuda(int sm = 0) {
     cudaDeviceProp properties;
     EXPECT_EQ(cudaGetDeviceProperties(&properties, 0), cudaSuccess);
     EXPECT_EQ(cudaStreamCreate(&handle_), cudaSuccess);
     info.kind = DeviceKind::kCuda;
     info.name = "cuda";
     info.sm = properties.major * 10 + properties.minor;
+    if (const char* taken_for = std::getenv("INLAY_TEST_SM")) {
+      info.sm = std::atoi(taken_for);
+    }
+    if (sm != 0) info.sm = sm;
     info.num_sms = properties.multiProcessorCount;
     stream = std::make_unique<CudaStream>(
         handle_, properties.multiProcessorCount, info.sm);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -126,6 +127,30 @@ class FaultyFileOps : public FileOps {
     errno = error.load();
     return true;
   }
+};
+
+// Reads that wait while they are held.
+class SlowReads : public FaultyFileOps {
+ public:
+  void Hold() { held_ = true; }
+  void LetGo() {
+    held_ = false;
+    held_.notify_all();
+  }
+  // Until one waits.
+  void WaitUntilHeld() const { waiting_.wait(false); }
+
+  ssize_t ReadAt(int descriptor, void* data, size_t bytes,
+                 uint64_t offset) const override {
+    if (held_) waiting_ = true;
+    waiting_.notify_all();
+    held_.wait(true);
+    return FaultyFileOps::ReadAt(descriptor, data, bytes, offset);
+  }
+
+ private:
+  std::atomic<bool> held_{false};
+  mutable std::atomic<bool> waiting_{false};
 };
 
 }  // namespace inlay::testing

@@ -130,7 +130,8 @@ class QuantisedProblem {
           // numbers left in them are up to 16 times as large.
           const bool rounds =
               desc.batch_invariant || (plan.has_value() && plan->x_tiles > 2);
-          const int64_t exact = rounds ? 0 : 16;
+          // Other GPUs unpack from 49 on.
+          const int64_t exact = rounds ? 0 : cuda_.info.sm == 90 ? 16 : 48;
           const bool rounded =
               !one_order && desc.activation != DType::kF32 && rows > exact;
           const double weights =

@@ -20,7 +20,8 @@
  *
  * HANDLES are checked: null, foreign, stale (released) or wrongly typed ones give INLAY_INVALID_HANDLE. Functions returning
  *   void ignore them. Each handle is released once by whoever got it, in any order, from any thread (a finalizer's too):
- *   release only marks, and the next step reclaims. What a handle depends on lives until the last of them is gone, except
+ *   release only marks, and the next step reclaims; of a model as much as its time allows, and others that follow the rest.
+ *   What a handle depends on lives until the last of them is gone, except
  *   that releasing the engine ends all work at once and later calls on its models, sessions and requests give INLAY_CLOSED.
  *   In the child of fork() those of the parent are invalid, and releasing them does nothing; it can make an engine of its own.
  *
@@ -206,7 +207,8 @@ typedef struct inlay_step_info {
 
 /* Host-driven engines: runs steps until `budget_us` is used up or there is nothing to do; 0 means exactly one step. With a
  * budget, batches and prompt chunks are sized by what steps have taken so far on this machine, so that the call ends in time;
- * running generations take turns where not all fit. Something is computed in every call, however small its budget. A step
+ * running generations take turns where not all fit. Something is computed in every call, however small its budget. What comes back from a disk
+ * cache is read beside steps; with nothing else to do a call waits for it, no longer than its budget. A step
  * once begun is finished: overshoot_us tells when that was too late. Without a budget, a GPU may have begun the next step when the
  * call returns; with one it is idle then. `info` may be null; it sums over the steps. The CPU's kernels take up to 400 KB of the
  * calling thread's stack, as of the workers': threads with less than 1 MB are not for stepping, nor for inlay_quantize().
@@ -219,7 +221,9 @@ INLAY_API void inlay_step_info_init_sized(inlay_step_info* info, size_t size); /
 
 /* The most memory that weights, KV and scratch of a device may take together, from now on, up or down; 0: no limit. `device`: 0,
  * the only one that an engine has. Obeyed at once, or at the end of the step in flight: caches shrink (what no request runs on goes first, then running
- * requests give their KV up and wait), and grow back when there is room again. No session and no request is lost: what does
+ * requests give their KV up and wait), and grow back when there is room again. A step in flight with a time budget keeps that: it and
+ * those after it give back what their time allows (half of it comes before anything is computed, and 16 MiB or 1/256 of the cache go in
+ * each), and have `more_work` until it is obeyed; set between steps, it is obeyed before this returns. No session and no request is lost: what does
  * not fit meanwhile waits. INLAY_RESOURCE_EXHAUSTED, with nothing changed, below what weights and scratch take. Since 2. */
 INLAY_API inlay_status inlay_engine_set_memory_budget(inlay_engine* engine, int32_t device, uint64_t bytes,
                                                       inlay_error** error);

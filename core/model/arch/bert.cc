@@ -1,8 +1,9 @@
 // BERT (Devlin et al., arXiv:1810.04805), RoBERTa (Liu et al.,
 // arXiv:1907.11692; XLM-R and CamemBERT are ones), whose learned positions
-// begin after the padding id, and ELECTRA (Clark et al., arXiv:2003.10555),
-// whose discriminator is BERT's network. Of heads the classifier of sequences
-// is loaded.
+// begin after the padding id, ELECTRA (Clark et al., arXiv:2003.10555), whose
+// discriminator is BERT's network, and ERNIE (Sun et al., arXiv:1907.12412 and
+// 2107.02137), whose tokens may have a task. Of heads the classifier of
+// sequences is loaded.
 #include <string>
 #include <utility>
 
@@ -23,20 +24,15 @@ absl::StatusOr<DecoderSpec> BertSpec(const Json& json) {
 
 absl::StatusOr<DecoderSpec> RobertaSpec(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(const BertConfig config, ReadBertConfig(json));
-  INLAY_ASSIGN_OR_RETURN(
-      const int64_t padding,
-      JsonInt(json, "pad_token_id", 1, 0, config.positions - 2));
-  return BertStyleSpec(config, padding + 1, "roberta.");
+  INLAY_ASSIGN_OR_RETURN(const int64_t offset, RobertaOffset(json, config));
+  return BertStyleSpec(config, offset, "roberta.");
 }
 
 absl::StatusOr<DecoderSpec> ElectraSpec(const Json& json) {
   // ELECTRA-Small's where config.json is silent.
-  Json sized = json;
-  for (const auto& [key, size] :
-       {std::pair{"hidden_size", 256}, std::pair{"num_attention_heads", 4},
-        std::pair{"intermediate_size", 1024}}) {
-    if (JsonFind(json, key) == nullptr) sized[key] = size;
-  }
+  const Json sized = WithDefaults(json, {{"hidden_size", 256},
+                                         {"num_attention_heads", 4},
+                                         {"intermediate_size", 1024}});
   INLAY_ASSIGN_OR_RETURN(const BertConfig config, ReadBertConfig(sized));
   INLAY_ASSIGN_OR_RETURN(const int64_t width,
                          JsonInt(json, "embedding_size", 128, 1, kMaxHidden));
@@ -53,6 +49,19 @@ absl::StatusOr<DecoderSpec> ElectraSpec(const Json& json) {
         .output = {},
         .comes_last = true};
   }
+  return spec;
+}
+
+// Of tokens' tasks all are the first, as where nobody says which.
+absl::StatusOr<DecoderSpec> ErnieSpec(const Json& json) {
+  INLAY_ASSIGN_OR_RETURN(const BertConfig config, ReadBertConfig(json));
+  DecoderSpec spec = BertStyleSpec(config, 0, "ernie.");
+  INLAY_ASSIGN_OR_RETURN(const bool has_tasks,
+                         JsonBool(json, "use_task_id", false));
+  if (!has_tasks) return spec;
+  spec.task_embedding = "ernie.embeddings.task_type_embeddings.weight";
+  INLAY_ASSIGN_OR_RETURN(
+      spec.num_tasks, JsonInt(json, "task_type_vocab_size", 3, 1, kMaxHidden));
   return spec;
 }
 
@@ -97,6 +106,19 @@ absl::StatusOr<std::unique_ptr<Model>> MakeRobertaClassifier(
   INLAY_ASSIGN_OR_RETURN(
       spec.classifier,
       BertStyleClassifier(json, std::move(dense), "classifier.out_proj"));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeErnie(const Json& json,
+                                                 ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec, ErnieSpec(json));
+  if (HasLabels(build)) {
+    HeadLayerSpec dense = Dense("ernie.pooler.dense", spec.hidden_size);
+    dense.tanh = true;
+    INLAY_ASSIGN_OR_RETURN(
+        spec.classifier,
+        BertStyleClassifier(json, std::move(dense), "classifier"));
+  }
   return BuildDecoder(spec, build);
 }
 

@@ -69,6 +69,22 @@ absl::StatusOr<BertConfig> ReadBertConfig(const Json& json) {
   return out;
 }
 
+absl::StatusOr<int64_t> RobertaOffset(const Json& json,
+                                      const BertConfig& config) {
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t padding,
+      JsonInt(json, "pad_token_id", 1, 0, config.positions - 2));
+  return padding + 1;
+}
+
+Json WithDefaults(const Json& json, const Json& defaults) {
+  Json all = json;
+  for (const auto& [key, value] : defaults.items()) {
+    if (JsonFind(all, key) == nullptr) all[key] = value;
+  }
+  return all;
+}
+
 LayerSpec BertLayer(const BertConfig& config, const std::string& prefix,
                     const BertLayerNames& names) {
   const int64_t hidden = config.hidden;

@@ -30,6 +30,14 @@ struct BertConfig {
 // ones.
 absl::StatusOr<BertConfig> ReadBertConfig(const Json& json);
 
+// Row of the first position in RoBERTa's table: positions begin behind the
+// padding id. INVALID_ARGUMENT where none is left.
+absl::StatusOr<int64_t> RobertaOffset(const Json& json,
+                                      const BertConfig& config);
+
+// `json` with those of `defaults` that it does not have.
+Json WithDefaults(const Json& json, const Json& defaults);
+
 // INVALID_ARGUMENT unless heads make up the width, each of a size that is
 // possible.
 absl::Status CheckBertHeads(const BertConfig& config);

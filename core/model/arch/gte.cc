@@ -32,10 +32,7 @@ absl::StatusOr<BertConfig> ReadRotaryBert(const Json& json,
         kind));
   }
   usual.erase("position_embedding_type");
-  for (const auto& [key, value] : defaults.items()) {
-    if (JsonFind(usual, key) == nullptr) usual[key] = value;
-  }
-  return ReadBertConfig(usual);
+  return ReadBertConfig(WithDefaults(usual, defaults));
 }
 
 // NTK-aware scaling by a fixed factor f: a base f times as large, and all

@@ -1,7 +1,12 @@
 // nomic-bert (Nussbaum et al., arXiv:2402.01613): BERT with rotary positions
-// instead of learned ones, gated MLPs and no biases of layers. config.json is
-// spelled as published files have it (GPT-2's names) or as transformers 5.24,
-// whose tensors are the published ones, writes it.
+// instead of learned ones, gated MLPs and no biases of layers; and
+// nomic-embed-text-v2-moe (Nussbaum and Duderstadt, arXiv:2502.07972), with
+// biases, MLPs without gates and, on every second layer, a mixture of such
+// experts whose weights do not add up to 1 and whose sum has one bias.
+// config.json is spelled as published files have it (GPT-2's names) or as
+// transformers 5.24, whose tensors are the published ones, writes it (it has no
+// mixtures). Of those the source is vLLM 0.10's bert_with_rope.py.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -15,32 +20,101 @@
 namespace inlay {
 namespace {
 
+absl::Status Unsupported(const std::string& key, const std::string& got,
+                         const char* allowed) {
+  return absl::UnimplementedError(FormattedString(
+      "config.json: %s is %s; supported here is %s", key, got, allowed));
+}
+
 // What published files do not have.
 absl::Status CheckKeys(const Json& json) {
-  for (const char* key :
-       {"prenorm", "use_rms_norm", "parallel_block", "causal", "qkv_proj_bias",
-        "mlp_fc1_bias", "mlp_fc2_bias", "rotary_emb_interleaved"}) {
+  for (const char* key : {"prenorm", "use_rms_norm", "parallel_block", "causal",
+                          "rotary_emb_interleaved", "expert_choice_router",
+                          "moe_normalize_expert_weights"}) {
     INLAY_ASSIGN_OR_RETURN(const bool value, JsonBool(json, key, false));
-    if (!value) continue;
-    return absl::UnimplementedError(FormattedString(
-        "config.json: %s is true; supported here is false", key));
+    if (value) return Unsupported(key, "true", "false");
   }
-  INLAY_ASSIGN_OR_RETURN(
-      const double fraction,
-      JsonNumber(json, "rotary_emb_fraction", 1.0, 0.0, 1.0));
-  if (fraction != 1.0) {
+  INLAY_ASSIGN_OR_RETURN(const bool scales,
+                         JsonBool(json, "scale_attn_weights", true));
+  if (!scales) return Unsupported("scale_attn_weights", "false", "true");
+  for (const auto& [key, usual] :
+       {std::pair{"rotary_emb_fraction", 1.0}, std::pair{"ffn_div", 1.0},
+        std::pair{"num_shared_experts", 0.0}}) {
+    INLAY_ASSIGN_OR_RETURN(const double value,
+                           JsonNumber(json, key, usual, 0.0, 1e9));
+    if (value == usual) continue;
     return absl::UnimplementedError(FormattedString(
-        "config.json: rotary_emb_fraction is %g; supported here is 1",
-        fraction));
+        "config.json: %s is %g; supported here is %g", key, value, usual));
+  }
+  const Json* xpos = JsonFind(json, "rotary_emb_scale_base");
+  if (xpos != nullptr) {
+    return Unsupported("rotary_emb_scale_base", "set", "null");
+  }
+  return absl::OkStatus();
+}
+
+// What a layer adds to BERT's.
+struct NomicConfig {
+  bool gated = true;
+  bool attention_bias = false;
+  bool inner_bias = false;  // of MLPs, not of experts
+  bool output_bias = false;
+  // Layers 1, n + 1, ... are mixtures; 0: none is.
+  int64_t moe_every = 0;
+  int num_experts = 0;
+  int top_k = 0;
+  bool experts_bias = true;  // of their sum; GGUF files lack it
+
+  bool is_moe(int64_t layer) const {
+    return moe_every > 0 && layer % moe_every == 1;
+  }
+};
+
+absl::Status ReadExperts(const Json& json, NomicConfig* out) {
+  INLAY_ASSIGN_OR_RETURN(out->moe_every,
+                         JsonInt(json, "moe_every_n_layers", 0, 0, kMaxLayers));
+  if (out->moe_every == 0) return absl::OkStatus();
+  if (out->gated) {
+    return Unsupported("moe_every_n_layers", "set",
+                       "0 where activation_function is not gelu");
+  }
+  for (const char* key : {"num_experts", "moe_top_k"}) {
+    if (JsonFind(json, key) != nullptr) continue;
+    return absl::InvalidArgumentError(FormattedString(
+        "config.json: %s is missing, beside moe_every_n_layers", key));
   }
   INLAY_ASSIGN_OR_RETURN(const int64_t experts,
-                         JsonInt(json, "num_experts", 0, 0, kMaxHidden));
-  INLAY_ASSIGN_OR_RETURN(const int64_t every,
-                         JsonInt(json, "moe_every_n_layers", 0, 0, kMaxLayers));
-  if (every == 0 && experts == 0) return absl::OkStatus();
-  return absl::UnimplementedError(
-      "config.json: num_experts and moe_every_n_layers ask for a mixture of "
-      "experts; only dense models of this family are supported");
+                         JsonInt(json, "num_experts", 0, 1, kMaxExperts));
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t top_k,
+      JsonInt(json, "moe_top_k", 0, 1,
+              std::min<int64_t>(experts, kMaxExpertsPerToken)));
+  out->num_experts = static_cast<int>(experts);
+  out->top_k = static_cast<int>(top_k);
+  INLAY_ASSIGN_OR_RETURN(out->experts_bias,
+                         JsonBool(json, "experts_bias", true));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<NomicConfig> ReadNomic(const Json& json) {
+  NomicConfig out;
+  // As published files have it, where a GELU alone has no gate.
+  INLAY_ASSIGN_OR_RETURN(const std::string act,
+                         JsonString(json, "activation_function", "swiglu"));
+  if (act != "swiglu" && act != "geglu" && act != "gelu") {
+    return Unsupported("activation_function", "\"" + act + "\"",
+                       "swiglu, geglu or gelu");
+  }
+  out.gated = act != "gelu";
+  for (const auto& [key, value] :
+       {std::pair{"qkv_proj_bias", &out.attention_bias},
+        std::pair{"mlp_fc1_bias", &out.inner_bias},
+        std::pair{"mlp_fc2_bias", &out.output_bias}}) {
+    INLAY_ASSIGN_OR_RETURN(*value, JsonBool(json, key, false));
+    if (*value && out.gated) return Unsupported(key, "true", "false");
+  }
+  INLAY_RETURN_IF_ERROR(ReadExperts(json, &out));
+  return out;
 }
 
 // Under BERT's names, with what the family assumes where it is silent.
@@ -72,27 +146,56 @@ absl::StatusOr<Json> UsualConfig(const Json& json) {
   return usual;
 }
 
-LayerSpec NomicBertLayer(const BertConfig& config, const std::string& prefix) {
+// Chosen by a softmax over all experts, whose weights stay as they are.
+MoeSpec NomicMoe(const BertConfig& config, const NomicConfig& nomic,
+                 const std::string& prefix) {
+  MoeSpec moe;
+  moe.routing.num_experts = nomic.num_experts;
+  moe.routing.top_k = nomic.top_k;
+  moe.router = {prefix + "router.layer", nomic.num_experts, config.hidden};
+  if (nomic.experts_bias) moe.bias = prefix + "experts.bias";
+  for (int i = 0; i < nomic.num_experts; ++i) {
+    const std::string name = FormattedString("%sexperts.%d.", prefix, i);
+    MlpSpec& expert = moe.experts.emplace_back();
+    expert.width = config.inner;
+    expert.activation = config.activation;
+    expert.input = {{name + "w1", config.inner, config.hidden}};
+    expert.output = {name + "w2", config.hidden, config.inner};
+  }
+  return moe;
+}
+
+LayerSpec NomicBertLayer(const BertConfig& config, const NomicConfig& nomic,
+                         const std::string& prefix, bool is_moe) {
   LayerSpec layer = BertLayer(config, prefix,
                               {.attention_output = "attn.out_proj",
                                .attention_norm = "norm1",
+                               .inner = "mlp.fc1",
                                .output = "mlp.fc2",
                                .output_norm = "norm2"});
   auto& attention = std::get<AttentionSpec>(layer.blocks[0].part);
-  attention.qkv = {{prefix + "attn.Wqkv", 3 * config.hidden, config.hidden}};
-  attention.output.bias = false;
+  attention.qkv = {{prefix + "attn.Wqkv", 3 * config.hidden, config.hidden,
+                    nomic.attention_bias}};
+  attention.output.bias = nomic.attention_bias;
   attention.rope = 0;
+  if (is_moe) {
+    layer.blocks[1].part = NomicMoe(config, nomic, prefix + "mlp.");
+    return layer;
+  }
   auto& mlp = std::get<MlpSpec>(layer.blocks[1].part);
+  mlp.input[0].bias = nomic.inner_bias;
+  mlp.output.bias = nomic.output_bias;
+  if (!nomic.gated) return layer;
   mlp.gated = true;
   // The second is the gate.
   mlp.input = {{prefix + "mlp.fc12", config.inner, config.hidden},
                {prefix + "mlp.fc11", config.inner, config.hidden}};
-  mlp.output.bias = false;
   return layer;
 }
 
 absl::StatusOr<DecoderSpec> NomicBertSpec(const Json& json) {
   INLAY_RETURN_IF_ERROR(CheckKeys(json));
+  INLAY_ASSIGN_OR_RETURN(const NomicConfig nomic, ReadNomic(json));
   INLAY_ASSIGN_OR_RETURN(const Json usual, UsualConfig(json));
   INLAY_ASSIGN_OR_RETURN(const BertConfig config, ReadBertConfig(usual));
   INLAY_ASSIGN_OR_RETURN(
@@ -116,7 +219,8 @@ absl::StatusOr<DecoderSpec> NomicBertSpec(const Json& json) {
   spec.layers.clear();
   for (int64_t i = 0; i < config.layers; ++i) {
     spec.layers.push_back(
-        NomicBertLayer(config, FormattedString("encoder.layers.%d.", i)));
+        NomicBertLayer(config, nomic, FormattedString("encoder.layers.%d.", i),
+                       nomic.is_moe(i)));
   }
   return spec;
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/model/layers/attention_chunks.h"
+#include "core/model/layers/distance_bias.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -66,9 +67,15 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
   }
   if (!spec.alibi_slopes.empty()) {
     INLAY_DCHECK(static_cast<int>(spec.alibi_slopes.size()) == spec.num_heads);
-    block->has_alibi_ = true;
+    block->has_bias_ = true;
     INLAY_ASSIGN_OR_RETURN(block->alibi_slopes_,
                            build.weights.Constants(spec.alibi_slopes));
+  }
+  if (spec.distance_bias.has_value()) {
+    block->has_bias_ = true;
+    INLAY_ASSIGN_OR_RETURN(
+        block->bias_,
+        LoadDistanceBias(*spec.distance_bias, spec.num_heads, build));
   }
   if (build.block_selection.any() && CanSelectBlocks(spec)) {
     INLAY_ASSIGN_OR_RETURN(
@@ -193,6 +200,13 @@ absl::Status AttentionBlock::ChooseKernels(const AttentionSpec& spec,
   INLAY_ASSIGN_OR_RETURN(
       attention_,
       build.kernels.Choose("attention", AttentionTable(), attention));
+  if (spec.distance_bias.has_value()) {
+    INLAY_DCHECK(spec.alibi_slopes.empty());
+    INLAY_ASSIGN_OR_RETURN(
+        biased_attention_,
+        build.kernels.Choose("biased_attention", BiasedAttentionTable(),
+                             attention));
+  }
   return absl::OkStatus();
 }
 
@@ -200,7 +214,7 @@ void AttentionBlock::ChooseDecodeAttention(const ModelBuild& build) {
   if (rope_kv_.row == nullptr || build.batch_invariant ||
       build.kernels.IsForced("attention") ||
       build.kernels.IsForced("rope_kv") || has_pattern_ || reach_ >= 0 ||
-      chunk_ > 0 || query_factor_ >= 0 || selector_.present() || has_alibi_) {
+      chunk_ > 0 || query_factor_ >= 0 || selector_.present() || has_bias_) {
     return;
   }
   auto op = build.kernels.Choose("decode_attention", DecodeAttentionTable(),
@@ -209,15 +223,19 @@ void AttentionBlock::ChooseDecodeAttention(const ModelBuild& build) {
 }
 
 void AttentionBlock::AddCut(ModelBuild& build) {
-  cut_shape_ =
-      MakeAttentionPlanShape(*attention_.row, attention_.desc, kv_.block_size,
-                             build.kernels.device().num_sms);
+  const int num_sms = build.kernels.device().num_sms;
+  cut_shape_ = biased_attention_.row != nullptr
+                   ? MakeBiasedAttentionPlanShape(*biased_attention_.row,
+                                                  attention_.desc,
+                                                  kv_.block_size, num_sms)
+                   : MakeAttentionPlanShape(*attention_.row, attention_.desc,
+                                            kv_.block_size, num_sms);
   if (decode_attention_.row != nullptr) {
     cut_shape_.few =
         DecodeAttentionLimits(decode_attention_.desc, build.kernels.device());
   }
   // What is shared has neither.
-  if (has_pattern_ || reach_ >= 0 || has_alibi_) cut_shape_.prefix_units = 0;
+  if (has_pattern_ || reach_ >= 0 || has_bias_) cut_shape_.prefix_units = 0;
   cut_ = build.AddCut(cut());
   cut_shape_ = build.cuts[cut_].shape;
 }
@@ -524,7 +542,10 @@ absl::Status AttentionBlock::Attend(const Step& step, int64_t tokens,
   }
   params.plan = queries.plan;
   params.workspace = step.kernel_workspace;
-  INLAY_RETURN_IF_ERROR(attention_.Run(params, step.stream));
+  INLAY_RETURN_IF_ERROR(
+      biased_attention_.row != nullptr
+          ? biased_attention_.Run({params, bias_}, step.stream)
+          : attention_.Run(params, step.stream));
   return GiveBack(step, scratch);
 }
 

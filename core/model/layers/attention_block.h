@@ -16,6 +16,7 @@
 #include "core/model/layers/step.h"
 #include "core/model/layers/token_mixer.h"
 #include "kernels/attention/attention.h"
+#include "kernels/attention/biased_attention.h"
 #include "kernels/decode_attention/decode_attention.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/kv_write/kv_write.h"
@@ -58,7 +59,7 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   }
   // How a plan of all the step's queries is made.
   AttentionCut cut() const {
-    return {cut_shape_, kv_group_, chunk_, has_pattern_, reach_, has_alibi_};
+    return {cut_shape_, kv_group_, chunk_, has_pattern_, reach_, has_bias_};
   }
   // Queries that are there, of KV group cut().kv_group; on other devices than a
   // CPU they are in the plan.
@@ -149,7 +150,7 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   InputLinear qkv_;
   Linear output_;
   const float* sinks_ = nullptr;
-  bool has_alibi_ = false;
+  bool has_bias_ = false;                // ALiBi, or that of distances
   const float* alibi_slopes_ = nullptr;  // null when planning, too
   OutputGate gate_;
   NarrowValues values_;
@@ -174,6 +175,9 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   RowScale scale_queries_;
   BlockSelector selector_;
   Op<AttentionDesc, AttentionParams> attention_;
+  // Instead of it, with what it adds to scores; no row: there is nothing.
+  Op<AttentionDesc, BiasedAttentionParams> biased_attention_;
+  ScoreBias bias_;
   // No row: attention_ for any step.
   Op<DecodeAttentionDesc, DecodeAttentionParams> decode_attention_;
 };

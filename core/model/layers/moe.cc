@@ -28,11 +28,19 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Moe::Create(const MoeSpec& spec,
   }
   INLAY_RETURN_IF_ERROR(moe->CreateExperts(spec, build));
   INLAY_RETURN_IF_ERROR(moe->CreateShared(spec, build));
+  if (!spec.bias.empty()) {
+    INLAY_DCHECK(!spec.shared.has_value() && !spec.latent_down.has_value());
+    moe->has_bias_ = true;
+    INLAY_ASSIGN_OR_RETURN(
+        moe->bias_,
+        build.weights.Vector(spec.bias, hidden_size, VectorKind::kBias));
+  }
   MoeCombineDesc combine;
   const bool is_latent = moe->latents_.present();
   combine.width = is_latent ? moe->latents_.width() : hidden_size;
   combine.top_k = spec.routing.top_k;
-  combine.shared = spec.shared.has_value() && !is_latent;
+  // A bias is a shared part that is the same for all tokens.
+  combine.shared = (spec.shared.has_value() && !is_latent) || moe->has_bias_;
   combine.gated = spec.shared_gate.has_value();
   INLAY_ASSIGN_OR_RETURN(
       moe->combine_,
@@ -413,9 +421,9 @@ bool Moe::Describe(LinearChainDesc* desc) const {
       !router_.is_packed() &&
       (correction_ == nullptr || routing_.desc.score == RoutingScore::kSigmoid);
   if (identity_.row != nullptr || !routes_plainly || cache_.present() ||
-      latents_.present() || input_weights_ >= 0 || !activation_.desc.gated ||
-      input_.size() != 1 || !input_.front().may_chain() ||
-      !output_.may_chain()) {
+      latents_.present() || has_bias_ || input_weights_ >= 0 ||
+      !activation_.desc.gated || input_.size() != 1 ||
+      !input_.front().may_chain() || !output_.may_chain()) {
     return false;
   }
   desc->routing = routing_.desc;
@@ -533,6 +541,11 @@ absl::Status Moe::Forward(const Step& step, const BlockInput& x,
   combine.x = scratch.output;
   combine.weights = OutputWeights(step, scratch);
   combine.shared = scratch.shared;
+  if (has_bias_) {
+    combine.shared = MatrixView(const_cast<float*>(bias_), DType::kF32,
+                                y.rows(), combine_.desc.width);
+    combine.shared.row_stride_bytes = 0;
+  }
   combine.gate = scratch.gate;
   combine.residual = residual;
   combine.y = y;

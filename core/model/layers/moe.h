@@ -127,6 +127,8 @@ class Moe : public Sublayer, public ChainedMlp {
   ExpertLatents latents_;
   std::unique_ptr<Sublayer> shared_;            // may be null
   const ChainedMlp* shared_chained_ = nullptr;  // itself, if without biases
+  bool has_bias_ = false;
+  const float* bias_ = nullptr;  // null when planning, too
   bool shared_gated_ = false;
   Linear shared_gate_;
   Op<MoeIdentityDesc, MoeIdentityParams> identity_;  // no row: no such experts

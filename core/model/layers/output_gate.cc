@@ -1,8 +1,37 @@
 #include "core/model/layers/output_gate.h"
 
+#include <utility>
+
 #include "memory/status.h"
 
 namespace inlay {
+namespace {
+
+void Fill(GateRuns& runs) {
+  const int32_t both = runs.q_width + runs.gate_width;
+  for (int32_t i = 0; i < runs.runs; ++i) {
+    runs.q.push_back({i * both, runs.q_width});
+    runs.gate.push_back({i * both + runs.q_width, runs.gate_width});
+  }
+  runs.order = runs.q;
+  runs.order.push_back({runs.runs * both, runs.kv_width});
+  runs.order.insert(runs.order.end(), runs.gate.begin(), runs.gate.end());
+}
+
+std::shared_ptr<const GateRuns> SharedRuns(GateRuns shape, ModelBuild& build) {
+  for (const auto& runs : build.gate_runs) {
+    if (runs->runs == shape.runs && runs->q_width == shape.q_width &&
+        runs->gate_width == shape.gate_width &&
+        runs->kv_width == shape.kv_width) {
+      return runs;
+    }
+  }
+  Fill(shape);
+  return build.gate_runs.emplace_back(
+      std::make_shared<const GateRuns>(std::move(shape)));
+}
+
+}  // namespace
 
 absl::StatusOr<OutputGate> OutputGate::Create(const AttentionSpec& spec,
                                               ModelBuild& build) {
@@ -12,18 +41,12 @@ absl::StatusOr<OutputGate> OutputGate::Create(const AttentionSpec& spec,
     INLAY_DCHECK(!spec.head_gates || spec.gate_apart);
     gate.is_apart_ = spec.gate_apart;
     gate.width_ = spec.head_gates ? spec.num_heads : width;
-    const int32_t runs = spec.gate_apart ? 1 : spec.num_heads;
-    const auto q = static_cast<int32_t>(width) / runs;
-    const auto of_gates = static_cast<int32_t>(gate.width_) / runs;
-    for (int32_t i = 0; i < runs; ++i) {
-      gate.q_runs_.push_back({i * (q + of_gates), q});
-      gate.gate_runs_.push_back({i * (q + of_gates) + q, of_gates});
-    }
-    gate.order_ = gate.q_runs_;
-    gate.order_.push_back(
-        {runs * (q + of_gates), 2 * spec.num_kv_heads * spec.head_dim});
-    gate.order_.insert(gate.order_.end(), gate.gate_runs_.begin(),
-                       gate.gate_runs_.end());
+    GateRuns shape;
+    shape.runs = spec.gate_apart ? 1 : spec.num_heads;
+    shape.q_width = static_cast<int32_t>(width) / shape.runs;
+    shape.gate_width = static_cast<int32_t>(gate.width_) / shape.runs;
+    shape.kv_width = 2 * spec.num_kv_heads * spec.head_dim;
+    gate.runs_ = SharedRuns(std::move(shape), build);
     INLAY_ASSIGN_OR_RETURN(gate.columns_,
                            build.kernels.Choose("columns", ColumnsTable(),
                                                 ColumnsDesc{build.activation}));
@@ -54,10 +77,10 @@ absl::Status OutputGate::Split(const TensorView& both, const TensorView& q,
                                const TensorView& gate, Stream& stream) const {
   ColumnsParams params;
   params.x = both;
-  params.runs = q_runs_;
+  params.runs = runs_->q;
   params.y = q;
   INLAY_RETURN_IF_ERROR(columns_.Run(params, stream));
-  params.runs = gate_runs_;
+  params.runs = runs_->gate;
   params.y = gate;
   return columns_.Run(params, stream);
 }
@@ -66,7 +89,7 @@ absl::Status OutputGate::Order(const TensorView& raw, const TensorView& ordered,
                                Stream& stream) const {
   ColumnsParams params;
   params.x = raw;
-  params.runs = order_;
+  params.runs = runs_->order;
   params.y = ordered;
   return columns_.Run(params, stream);
 }

@@ -4,21 +4,37 @@
 #ifndef INLAY_CORE_MODEL_LAYERS_OUTPUT_GATE_H_
 #define INLAY_CORE_MODEL_LAYERS_OUTPUT_GATE_H_
 
+#include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/model/decoder_spec.h"
 #include "core/model/model_build.h"
+#include "kernels/columns/columns.h"
 #include "kernels/elementwise/elementwise.h"
 
 namespace inlay {
 
+// What is copied where, of layers of one shape: a run or two a head.
+struct GateRuns {
+  int32_t runs = 0;     // of queries, and as many of gates behind each
+  int32_t q_width = 0;  // of one
+  int32_t gate_width = 0;
+  int32_t kv_width = 0;  // of keys and values together
+  std::vector<ColumnRun> q;
+  std::vector<ColumnRun> gate;
+  std::vector<ColumnRun> order;
+};
+
 class OutputGate {
  public:
   OutputGate() = default;
+  // Layers of one shape share their runs, by `build`.
   static absl::StatusOr<OutputGate> Create(const AttentionSpec& spec,
                                            ModelBuild& build);
 
+  const GateRuns* runs() const { return runs_.get(); }
   // Whether there are gates.
   bool splits() const { return gate_.row != nullptr; }
   int64_t width() const { return width_; }  // of a token's gates
@@ -36,9 +52,7 @@ class OutputGate {
  private:
   bool is_apart_ = false;
   int64_t width_ = 0;
-  std::vector<ColumnRun> q_runs_;
-  std::vector<ColumnRun> gate_runs_;
-  std::vector<ColumnRun> order_;
+  std::shared_ptr<const GateRuns> runs_;
   float scale_ = 1.0f;
   Op<ColumnsDesc, ColumnsParams> columns_;
   Op<GatedNormDesc, GatedNormParams> gate_;

@@ -37,6 +37,7 @@
 #include "kernels/gemm/gemv_mma.cuh"
 #include "kernels/gemm/gemv_sm90.cuh"
 #include "kernels/gemm/quantised/product_ring_sm90.cuh"
+#include "kernels/gemm/quantised/product_store.cuh"
 #include "kernels/gemm/quantised/product_unit_sm90.cuh"
 #include "kernels/gemm/quantised/quant_shape.h"
 
@@ -153,32 +154,6 @@ __device__ void ConsumeQuant(const QuantShape& shape, const QuantPlaces& at,
     for (int r = 0; r < 2; ++r) {
       StoreAt(to + r * 512, base + at.kPartialFull + 8 * turn.slot, turn.owner,
               sums.v[r][0]);
-    }
-  }
-}
-
-// What goes out of a tile: bias and residual added, rounded.
-template <typename T>
-__device__ void StoreQuantTile(const QuantShape& shape, int first_n,
-                               int first_m, const float (&values)[4],
-                               const float* bias, const TensorView& residual,
-                               const TensorView& y) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int m = first_m + i % 2;
-    const int64_t n = first_n + i / 2 * 8;
-    if (m >= shape.m || n >= shape.n) continue;
-    float value = values[i];
-    float added = bias != nullptr ? bias[n] : 0.0f;
-    if (residual.data != nullptr) {
-      added += shape.narrow ? ToFloat(CudaMatrix<const T>(residual).row(m)[n])
-                            : CudaMatrix<const float>(residual).row(m)[n];
-    }
-    value += added;
-    if (shape.narrow) {
-      CudaMatrix<T>(y).row(m)[n] = FromFloat<T>(value);
-    } else {
-      CudaMatrix<float>(y).row(m)[n] = value;
     }
   }
 }

@@ -55,6 +55,12 @@ absl::Status RunQuantisedSm90(const GemmDesc& desc, const GemmParams& params,
                               const QuantForm& form, const QuantPlan& plan,
                               CudaStream& stream);
 
+// The same by what every GPU has (product_mma.cuh), for any number of rows, 16
+// or 32 at a time; rows of x lie on multiples of 16 bytes (WideTakes), without
+// a permutation. A row's bits are the same for all numbers of rows.
+absl::Status RunQuantisedMma(const GemmDesc& desc, const GemmParams& params,
+                             const QuantForm& form, CudaStream& stream);
+
 // Any plain float types; y of x's or f32; any number of rows, 4 at a time.
 absl::Status RunQuantisedPlain(const GemmDesc& desc, const GemmParams& params,
                                const QuantForm& form, CudaStream& stream);

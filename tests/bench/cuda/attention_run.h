@@ -10,6 +10,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "kernels/attention/attention_gather.h"
@@ -45,6 +46,7 @@ struct Case {
   bool company = false;   // decode_attention has sequences that are alone
   const char* pattern = "";  // AttentionPattern
   bool gathers = true;       // SeenBlocks, of single queries under a pattern
+  const char* row = "";      // of the table, or the first that serves
 };
 
 // Of one sequence of `length`: documents of 1024, the first half a prefix, one
@@ -98,11 +100,12 @@ inline double PairsOf(const AttentionMask& mask) {
   return static_cast<double>(pairs);
 }
 
-inline const AttentionRow& RowFor(const AttentionDesc& desc) {
+inline const AttentionRow& RowFor(const AttentionDesc& desc,
+                                  std::string_view forced = {}) {
   DeviceInfo info;
   info.kind = DeviceKind::kCuda;
   info.sm = 90;
-  const auto row = Select("attention", AttentionTable(), desc, info);
+  const auto row = Select("attention", AttentionTable(), desc, info, forced);
   Require(row.status());
   return **row;
 }
@@ -127,7 +130,7 @@ class Run {
   Run(const Bench& bench, const Case& c)
       : bench_(bench),
         desc_(DescOf(c)),
-        row_(RowFor(desc_)),
+        row_(RowFor(desc_, c.row)),
         layout_({{c.kv_heads, c.head_dim, 0, c.value_dim}}, desc_.kv,
                 c.block_size),
         blocks_a_sequence_((c.kv_len + c.block_size - 1) / c.block_size),
@@ -250,7 +253,8 @@ class Run {
     if (c.company) {
       shape.few[0] = {1, 3072};
     }
-    shape.batch_invariant = c.batch_invariant;
+    // Plans over bytes depend on the batch as they are.
+    if (!c.batch_invariant) shape.batch_invariant = shape.unpack_bytes > 0;
     if (!c.share || c.alibi) shape.prefix_units = 0;
     if (!c.tiles) shape.tile_tokens = 0;
     if (c.unpack_mb > 0 && shape.unpack_bytes > 0) {

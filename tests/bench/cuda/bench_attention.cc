@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -80,6 +81,41 @@ void PrefillBytes(const Bench& bench, Case c) {
       std::printf(", items %.1fx", items / seconds);
     }
     std::printf(";");
+  }
+  std::printf("\n");
+}
+
+// Decoding by the rows of the table beside each other.
+void DecodeRows(const Bench& bench, Case c) {
+  std::printf("rows    b %3d x 1 of %6d, heads %2d/%2d x %3d %s:", c.batch,
+              c.kv_len, c.heads, c.kv_heads, c.head_dim,
+              DTypeName(c.kv).data());
+  const double bytes =
+      2.0 * c.batch * c.kv_len * c.kv_heads *
+      static_cast<double>(KvRowBytes(DescOf(c).kv, c.head_dim));
+  for (const char* row : {"cuda_mma", "cuda_sm90", "cuda_plain"}) {
+    c.row = row;
+    const double seconds = Run(bench, c).Seconds();
+    std::printf(" %s %8.1f us %5.0f GB/s;", row, 1e6 * seconds,
+                1e-9 * bytes / seconds);
+  }
+  std::printf("\n");
+}
+
+// The rows of the table beside each other, as far as one takes not too long.
+void PrefillRows(const Bench& bench, Case c) {
+  const double seen = c.causal ? c.kv_len - (c.q_len - 1) / 2.0 : c.kv_len;
+  const double flops = 4.0 * c.batch * c.q_len * seen * c.heads * c.head_dim;
+  std::printf("rows    b %2d x %5d of %5d, heads %2d/%2d x %3d %s%s%s:",
+              c.batch, c.q_len, c.kv_len, c.heads, c.kv_heads, c.head_dim,
+              DTypeName(c.dtype).data(), c.causal ? " causal" : "",
+              c.alibi ? " alibi" : "");
+  for (const char* row : {"cuda_mma", "cuda_sm90", "cuda_plain"}) {
+    c.row = row;
+    if (c.row == std::string_view("cuda_plain") && flops > 3e11) continue;
+    const double seconds = Run(bench, c).Seconds();
+    std::printf(" %s %8.1f us %5.1f TFLOP/s;", row, 1e6 * seconds,
+                1e-12 * flops / seconds);
   }
   std::printf("\n");
 }
@@ -217,6 +253,40 @@ void BenchAttention(Bench& bench) {
     for (int64_t length = 1024; length <= 131072; length *= 2) {
       PrintWorkspace(bench, length);
     }
+  }
+  if (bench.Wants("attention_rows")) {
+    for (const DType kv : {DType::kBF16, DType::kI8}) {
+      for (const auto& [batch, kv_len] : {std::pair{1, 1024},
+                                          {1, 8192},
+                                          {1, 131072},
+                                          {16, 8192},
+                                          {64, 1024},
+                                          {128, 4096}}) {
+        Case c{batch, 1, kv_len, 32, 8, 128};
+        c.kv = kv;
+        DecodeRows(bench, c);
+      }
+    }
+    for (const int head_dim : {64, 80, 96, 192, 256}) {
+      DecodeRows(bench, {16, 1, 8192, 32, 8, head_dim});
+    }
+    for (int length = 1024; length <= 16384; length *= 2) {
+      PrefillRows(bench, {1, length, length, 32, 8, 128});
+    }
+    PrefillRows(bench, {1, 16384, 16384, 32, 8, 128, DType::kBF16, false});
+    PrefillRows(bench, {1, 16384, 16384, 16, 16, 128, DType::kF16});
+    for (const int head_dim : {64, 80, 96, 192, 256}) {
+      for (const int length : {2048, 16384}) {
+        PrefillRows(bench, {1, length, length, 16, 4, head_dim});
+      }
+    }
+    PrefillRows(bench, {1, 16384, 16384, 16, 4, 64, DType::kBF16, false});
+    PrefillRows(bench, {1, 16384, 16384, 16, 4, 256, DType::kBF16, false});
+    PrefillRows(bench, {32, 256, 256, 32, 8, 128});
+    PrefillRows(bench, {1, 512, 8192, 32, 8, 128});
+    Case alibi{1, 8192, 8192, 32, 8, 128};
+    alibi.alibi = true;
+    PrefillRows(bench, alibi);
   }
   if (bench.Wants("attention_prefill_bytes")) {
     for (const int length : {512, 2048, 8192, 16384, 32768}) {

@@ -122,6 +122,46 @@ TEST_F(StepLoadTest, WithoutABudgetAllComesAndIsComputedNoMore) {
   EXPECT_EQ(Loaded(), kBlocks);
 }
 
+// What has come is there; what is still to come is not.
+TEST_F(StepLoadTest, TheSessionSaysWhatHasCome) {
+  SubmitDecoder();
+  const SessionId session = *runner().CreateSession();
+  const auto request = runner().Submit(session, TokenRequest(prompt_, 8));
+  ASSERT_TRUE(request.ok()) << request.status();
+  for (const uint64_t blocks : {1, 2, 5}) {
+    StepUntil([&] { return Loaded() == blocks; });
+    EXPECT_EQ(runner().GetSessionInfo(session)->num_cached, blocks * 16);
+  }
+  EXPECT_EQ(Ended(*request).tokens, want_);
+}
+
+// Steps' times have what was loaded in them, steps that did nothing else too.
+TEST_F(StepLoadTest, StepsCountTheTimeOfLoading) {
+  ASSERT_TRUE(harness_.engine().trace().Start(1000).ok());
+  const uint64_t steps = harness_.Metrics().step_time_us.count();
+  Submit(TokenRequest(prompt_, 1));
+  while (Loaded() < kBlocks) ASSERT_TRUE(harness_.engine().Step(0).ok());
+  EXPECT_GT(harness_.Metrics().step_time_us.count(), steps);
+  harness_.RunAll();
+  // Beside a decode, too.
+  Evict();
+  SubmitDecoder();
+  Submit(TokenRequest(prompt_, 1));
+  harness_.RunAll();
+  const auto log = harness_.engine().trace().Stop();
+  ASSERT_TRUE(log.ok());
+  int alone = 0, beside = 0;
+  for (const TraceEvent& event : log->events) {
+    constexpr auto kLoad = static_cast<size_t>(StepPhase::kLoad);
+    if (event.type != TraceEventType::kStep || event.values[kLoad] < 2000) {
+      continue;
+    }
+    ++(event.values[kStepRequests] == 0 ? alone : beside);
+  }
+  EXPECT_GT(alone, 0);
+  EXPECT_GT(beside, 0);
+}
+
 // What had come stays in the cache, unpinned, and does not come again.
 TEST_F(StepLoadTest, CancelledInTheMiddle) {
   SubmitDecoder();

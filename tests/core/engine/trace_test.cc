@@ -102,7 +102,7 @@ TEST(TraceRecorderTest, StepsKeepTheirPhases) {
   step.phase_ends[0] = begin + microseconds(3);
   step.phase_ends[1] = begin + microseconds(4);
   step.phase_ends[2] = begin + microseconds(104);
-  // Failed there: the last two were never set.
+  // Failed there: the last three were never set.
   step.prefill_tokens = 30;
   step.decode_tokens = 8;
   step.requests = 9;
@@ -116,8 +116,8 @@ TEST(TraceRecorderTest, StepsKeepTheirPhases) {
   EXPECT_EQ(event.time, begin);
   EXPECT_EQ(event.id, 5u);
   EXPECT_EQ(event.model, 2u);
-  EXPECT_EQ(event.values, (decltype(event.values){3000, 1000, 100000, 0, 0, 30,
-                                                  8, 9, 90, 100}));
+  EXPECT_EQ(event.values, (decltype(event.values){3000, 1000, 100000, 0, 0, 0,
+                                                  30, 8, 9, 90, 100}));
 }
 
 TEST(TraceRecorderTest, KeepsTheNewestAndCountsTheRest) {

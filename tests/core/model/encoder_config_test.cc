@@ -2,6 +2,7 @@
 // keys by their older and newer names.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -75,6 +76,17 @@ TEST_F(EncoderConfigTest, RefusesByName) {
       {"nomic_bert", "qkv_proj_bias", true, kNoSuchEncoder},
       {"nomic_bert", "rotary_emb_fraction", 0.5, kNoSuchEncoder},
       {"nomic_bert", "moe_every_n_layers", 2, kNoSuchEncoder},
+      {"nomic_bert", "rotary_emb_scale_base", 512, kNoSuchEncoder},
+      {"nomic_bert", "scale_attn_weights", false, kNoSuchEncoder},
+      {"nomic_bert_moe", "num_experts", nullptr, kBadEncoder},
+      {"nomic_bert_moe", "num_experts", 5000, kBadEncoder},
+      {"nomic_bert_moe", "moe_top_k", nullptr, kBadEncoder},
+      {"nomic_bert_moe", "moe_top_k", 5, kBadEncoder},
+      {"nomic_bert_moe", "num_shared_experts", 1, kNoSuchEncoder},
+      {"nomic_bert_moe", "expert_choice_router", true, kNoSuchEncoder},
+      {"nomic_bert_moe", "moe_normalize_expert_weights", true, kNoSuchEncoder},
+      {"nomic_bert_moe", "ffn_div", 2, kNoSuchEncoder},
+      {"nomic_bert_moe", "activation_function", "gelu_new", kNoSuchEncoder},
       {"nomic_bert", "activation_function", "mish", kNoSuchEncoder},
       {"nomic_bert", "head_dim", 8, kNoSuchEncoder},
       {"gte_labels", "position_embedding_type", "absolute", kNoSuchEncoder},
@@ -92,6 +104,21 @@ TEST_F(EncoderConfigTest, RefusesByName) {
       {"jina_embeddings_v3", "is_decoder", true, kNoSuchEncoder},
       {"eurobert", "hidden_act", "mish", kNoSuchEncoder},
       {"eurobert", "num_key_value_heads", 3, kBadEncoder},
+      {"mpnet_labels", "relative_attention_num_buckets", 31, kNoSuchEncoder},
+      {"mpnet_labels", "relative_attention_num_buckets", 0, kBadEncoder},
+      {"mpnet_labels", "max_position_embeddings", 2, kBadEncoder},
+      {"mpnet_labels", "hidden_act", "mish", kNoSuchEncoder},
+      {"mpnet_labels", "num_attention_heads", 5, kBadEncoder},
+      {"albert_labels", "embedding_size", 48, kNoSuchEncoder},
+      {"albert_labels", "num_hidden_groups", 0, kBadEncoder},
+      {"albert_labels", "inner_group_num", 1000000, kBadEncoder},
+      {"albert_labels", "num_attention_heads", 5, kBadEncoder},
+      {"roberta_prelayernorm_labels", "is_decoder", true, kNoSuchEncoder},
+      {"roberta_prelayernorm_labels", "pad_token_id", 81, kBadEncoder},
+      {"xlm_roberta_xl_labels", "pad_token_id", 81, kBadEncoder},
+      {"xlm_roberta_xl_labels", "hidden_act", "mish", kNoSuchEncoder},
+      {"ernie_labels", "task_type_vocab_size", 0, kBadEncoder},
+      {"ernie_labels", "use_task_id", "yes", kBadEncoder},
       {"gemma3_embedding", "sliding_window", 1, kNoSuchEncoder},
       {"gemma3_embedding", "use_bidirectional_attention", 3, kBadEncoder},
       {"gemma3_embedding", "is_causal", "no", kBadEncoder},
@@ -192,6 +219,32 @@ TEST_F(EncoderConfigTest, NamesOfGte) {
   EXPECT_TRUE(own.ok()) << own.status();
 }
 
+// As in BERT's first checkpoints.
+TEST_F(EncoderConfigTest, NormsOfTensorFlow) {
+  auto files = OpenModelFiles(TestData() + "/models/bert_labels", {});
+  ASSERT_TRUE(files.ok()) << files.status();
+  auto renamed = std::make_shared<MemoryWeights>(true);
+  int norms = 0;
+  for (const WeightInfo& info : files->weights->weights()) {
+    std::string name = info.name;
+    for (const auto& [from, to] :
+         {std::pair{std::string("LayerNorm.weight"), "LayerNorm.gamma"},
+          std::pair{std::string("LayerNorm.bias"), "LayerNorm.beta"}}) {
+      if (!name.ends_with(from)) continue;
+      name = name.substr(0, name.size() - from.size()) + to;
+      ++norms;
+    }
+    std::vector<std::byte> bytes(info.bytes);
+    ASSERT_TRUE(files->weights->Read(info, 0, absl::MakeSpan(bytes)).ok());
+    renamed->Add(name, info.dtype, info.shape, bytes.data());
+  }
+  EXPECT_EQ(norms, 6);
+  files->weights = renamed;
+  const auto device = *CreateCpuDevice(1, 0);
+  const auto model = LoadModel(*files, *device, {});
+  EXPECT_TRUE(model.ok()) << model.status();
+}
+
 // JinaEmbeddingsV3Config's where config.json is silent, not BERT's.
 TEST_F(EncoderConfigTest, DefaultsOfJina) {
   const auto spec =
@@ -228,6 +281,125 @@ TEST_F(EncoderConfigTest, EuroBertsLabels) {
     EXPECT_EQ(spec->classifier->of_mean, std::string(pooling) == "mean");
     EXPECT_EQ(spec->classifier->output.n, 2);
   }
+}
+
+// Where transformers' float32 logarithms put them, too.
+TEST_F(EncoderConfigTest, BucketsOfMpnet) {
+  const auto spec = Describe("mpnet_labels", Json::object());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->position_offset, 2);
+  EXPECT_EQ(spec->max_positions, 110);
+  EXPECT_EQ(spec->num_segments, 0);
+  // The first distances of buckets 8 to 15.
+  constexpr int kFirst[] = {8, 12, 16, 23, 32, 46, 64, 91};
+  for (const LayerSpec& layer : spec->layers) {
+    const auto& bias =
+        std::get<AttentionSpec>(layer.blocks[0].part).distance_bias;
+    ASSERT_TRUE(bias.has_value());
+    EXPECT_EQ(bias->rows, 32);
+    ASSERT_GE(bias->reach(), 91);
+    for (int distance = 0; distance <= bias->reach(); ++distance) {
+      const auto larger = std::ranges::count_if(
+          kFirst, [&](int first) { return distance >= first; });
+      const int bucket = distance < 8 ? distance : 7 + static_cast<int>(larger);
+      const auto middle = static_cast<size_t>(bias->reach());
+      const auto offset = static_cast<size_t>(distance);
+      EXPECT_EQ(bias->row_of[middle - offset], bucket) << distance;
+      if (distance == 0) continue;
+      EXPECT_EQ(bias->row_of[middle + offset], 16 + bucket) << distance;
+    }
+  }
+}
+
+// A table may have more rows than there are buckets.
+TEST_F(EncoderConfigTest, DefaultsOfMpnet) {
+  const auto spec =
+      Describe("mpnet_labels", {{"vocab_size", nullptr},
+                                {"max_position_embeddings", nullptr},
+                                {"relative_attention_num_buckets", 48}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->vocab_size, 30527);
+  EXPECT_EQ(spec->max_positions, 510);
+  EXPECT_EQ(Attention(*spec, 1).distance_bias->rows, 48);
+}
+
+// Which group a layer is of, as transformers divides.
+TEST_F(EncoderConfigTest, GroupsOfAlbert) {
+  const auto names = [](const DecoderSpec& spec) {
+    std::string all;
+    for (const LayerSpec& layer : spec.layers) {
+      const std::string& name =
+          std::get<AttentionSpec>(layer.blocks[0].part).output.name;
+      for (const char c : name) {
+        if (c >= '0' && c <= '9') all += c;
+      }
+      all += ' ';
+    }
+    return all;
+  };
+  const struct {
+    int layers, groups, inner;
+    const char* want;
+  } cases[] = {{3, 2, 1, "00 00 10 "},
+               {4, 2, 2, "00 01 00 01 10 11 10 11 "},
+               {2, 5, 1, "00 20 "},
+               {1, 1, 3, "00 01 02 "}};
+  for (const auto& [layers, groups, inner, want] : cases) {
+    const auto spec = Describe("albert_labels", {{"num_hidden_layers", layers},
+                                                 {"num_hidden_groups", groups},
+                                                 {"inner_group_num", inner}});
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_TRUE(spec->shares_layers);
+    EXPECT_EQ(names(*spec), want);
+  }
+  EXPECT_FALSE(Describe("bert_labels", Json::object())->shares_layers);
+}
+
+// Each once, whatever number of layers reads it, when planned and when loaded.
+TEST_F(EncoderConfigTest, SharedWeightsOfAlbert) {
+  auto files = OpenModelFiles(TestData() + "/models/albert_labels", {});
+  ASSERT_TRUE(files.ok()) << files.status();
+  const auto device = *CreateCpuDevice(1, 0);
+  uint64_t stored = 0;
+  for (const WeightInfo& info : files->weights->weights()) {
+    stored += info.bytes;
+  }
+  const auto plan = PlanModel(*files, *device, {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ((*plan)->info().weight_bytes, stored);
+  const auto model = LoadModel(*files, *device, {});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->info().weight_bytes, stored);
+}
+
+TEST_F(EncoderConfigTest, DefaultsOfXlmRobertaXl) {
+  const auto spec =
+      Describe("xlm_roberta_xl_labels", {{"hidden_size", nullptr},
+                                         {"num_hidden_layers", nullptr},
+                                         {"num_attention_heads", nullptr},
+                                         {"intermediate_size", nullptr},
+                                         {"max_position_embeddings", nullptr},
+                                         {"type_vocab_size", nullptr},
+                                         {"layer_norm_eps", nullptr},
+                                         {"vocab_size", nullptr}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->hidden_size, 2560);
+  EXPECT_EQ(spec->vocab_size, 250880);
+  EXPECT_EQ(spec->max_positions, 512);
+  EXPECT_EQ(spec->num_segments, 1);
+  ASSERT_EQ(spec->layers.size(), 36u);
+  EXPECT_EQ(Attention(*spec, 0).num_heads, 32);
+  EXPECT_EQ(spec->final_norm.epsilon, 1e-5f);
+  EXPECT_EQ(spec->embedding_norm.kind, NormKind::kNone);
+}
+
+TEST_F(EncoderConfigTest, TasksOfErnie) {
+  const auto spec = Describe("ernie_labels", Json::object());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->num_tasks, 3);
+  const auto without = Describe("ernie_labels", {{"use_task_id", nullptr}});
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ(without->task_embedding, "");
 }
 
 // So many positions before a token and as many behind, its own besides.

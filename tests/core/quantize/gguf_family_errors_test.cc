@@ -39,6 +39,9 @@ constexpr Wrong kWrong[] = {
      R"({"rope_parameters": {"rope_type": "linear"}})"},
     {"nomic_bert", "max_trained_positions",
      R"({"rotary_scaling_factor": 2, "max_trained_positions": 0})", kBad},
+    {"nomic_bert_moe", "experts_bias", R"({"experts_bias": true})"},
+    {"nomic_bert_moe", "rope_scaling",
+     R"({"rope_scaling": {"type": "linear"}})"},
     {"jina_embeddings_v3", "rope_parameters",
      R"({"rope_parameters": {"rope_type": "linear", "factor": 2}})"},
     {"jina_embeddings_v3", "hidden_act", R"({"hidden_act": "relu"})"},
@@ -247,6 +250,7 @@ ModelFiles Sayable(const std::string& model) {
     files.config["architectures"] = {"DistilBertModel"};
     files.embedding = {};
   }
+  if (model == "nomic_bert_moe") files.config["experts_bias"] = false;
   if (model == "afmoe") files.config.erase("layer_types");
   if (model == "phimoe") files.config["router_jitter_noise"] = 0.01;
   if (model == "falcon_mamba") files.config["mixer_rms_eps"] = 1e-6;

@@ -275,7 +275,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "bbpe_roberta", "spbpe_gemma", "spbpe_llama2",
                       "spbpe_metaspace", "spm_bpe", "spm_unigram",
                       "spm_unigram_bytes", "unigram_bytefallback",
-                      "unigram_nfkc", "wordpiece_cased", "wordpiece_uncased"));
+                      "unigram_nfkc", "wordpiece_cased", "wordpiece_mpnet",
+                      "wordpiece_uncased"));
 
 }  // namespace
 }  // namespace inlay

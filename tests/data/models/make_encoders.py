@@ -60,7 +60,22 @@ ENCODERS = {
                       clf_pooling='late'), 'mean', False, []),
     # ELECTRA-Small's embeddings are narrower than its network.
     'electra_narrow': ('ElectraModel', dict(BERT, embedding_size=16), {}, 'cls', False, []),
+    # Positions begin at 2, and pad_token_id does not say so. Keys further than 90 have the last bucket.
+    'mpnet_labels': ('MPNetForSequenceClassification', dict(BERT, position_embedding_type=None, type_vocab_size=None, max_position_embeddings=112, num_labels=2,
+                                                            relative_attention_num_buckets=32), {}, 'mean', True, []),
+    # Three layers of two groups: the first group has two of them. Embeddings are narrower than the network.
+    'albert_labels': ('AlbertForSequenceClassification', dict(BERT, position_embedding_type=None, hidden_act='gelu_new', num_hidden_layers=3, num_hidden_groups=2,
+                                                              inner_group_num=1, embedding_size=16, num_labels=3), {}, 'mean', False, []),
+    # Norms before a layer's parts, and one behind all.
+    'roberta_prelayernorm_labels': ('RobertaPreLayerNormForSequenceClassification', dict(BERT, position_embedding_type=None, pad_token_id=1, type_vocab_size=1,
+                                                                                         max_position_embeddings=82, num_labels=2), {}, 'mean', True, []),
+    'xlm_roberta_xl_labels': ('XLMRobertaXLForSequenceClassification', dict(BERT, position_embedding_type=None, pad_token_id=1, type_vocab_size=1,
+                                                                            max_position_embeddings=82, layer_norm_eps=1e-5, num_labels=3), {}, 'mean', True, []),
+    # Tokens have a task, the first.
+    'ernie_labels': ('ErnieForSequenceClassification', dict(BERT, position_embedding_type=None, type_vocab_size=4, use_task_id=True, task_type_vocab_size=3,
+                                                            num_labels=2), {}, 'cls', False, []),
 }
+MORE_LENGTHS = {'mpnet_labels': (110,)}
 
 
 def randomise(model, generator):
@@ -80,7 +95,7 @@ def randomise(model, generator):
 
 def written_config(name, kind, keys, others, model):
     keys = {k: v for k, v in keys.items() if v is not None and k != 'num_labels'}
-    config = dict(architectures=[kind], model_type=model.config.model_type, torch_dtype='bfloat16', **TOKENS, **keys)
+    config = dict(architectures=[kind], model_type=model.config.model_type, torch_dtype='bfloat16', **(TOKENS | keys))
     config.update(others)
     if 'num_labels' in ENCODERS[name][1]:
         config['id2label'] = {str(i): f'LABEL_{i}' for i in range(ENCODERS[name][1]['num_labels'])}
@@ -150,7 +165,7 @@ def main():
             arguments['rope_parameters'] = dict(full_attention=dict(rope_type='default', rope_theta=1000000.0), sliding_attention=dict(rope_type='default', rope_theta=10000.0))
         if name == 'nomic_bert':
             arguments['rope_parameters'] = dict(rope_type='default', rope_theta=1000.0)
-        config = model_class.config_class(**TOKENS, **arguments)
+        config = model_class.config_class(**(TOKENS | arguments))
         config._attn_implementation = 'eager'
         model = model_class(config)
         randomise(model, generator)
@@ -165,9 +180,9 @@ def main():
         (folder / 'config.json').write_text(json.dumps(written_config(name, kind, keys, others, model), indent=1) + '\n')
         width = config.hidden_size
         layers = write_modules(folder, width, pooling, normalise, dense, generator)
-        typed = keys.get('type_vocab_size', 1) > 1
+        typed = (keys.get('type_vocab_size') or 1) > 1
         cases = []
-        for length in LENGTHS:
+        for length in LENGTHS + MORE_LENGTHS.get(name, ()):
             ids = torch.randint(3, TOKENS['vocab_size'], (length,), generator=generator).tolist()
             plain = compute(model, ids, [0] * length if typed else None, pooling, normalise, layers)
             cases.append(dict(name=f'len{length}', input_ids=ids, **plain))

@@ -1,15 +1,15 @@
-// attention's tiles on Hopper: which blocks of keys a tile visits and which
+// attention's tiles on CUDA: which blocks of keys a tile visits and which
 // keys a thread's rows see, in two variants. Plain: causal order, windows, or
 // all keys; what a block needs follows from its position. kMasked: a mask,
 // ALiBi or both; blocks come from the plan's runs, and blocks that all rows see
 // cost no mask arithmetic. What a row sees is read where a block needs it, and
 // not kept: the registers are the products', and what spills is slow.
-#ifndef INLAY_KERNELS_ATTENTION_ATTENTION_TILES_MASK_SM90_H_
-#define INLAY_KERNELS_ATTENTION_ATTENTION_TILES_MASK_SM90_H_
+#ifndef INLAY_KERNELS_ATTENTION_ATTENTION_TILES_MASK_H_
+#define INLAY_KERNELS_ATTENTION_ATTENTION_TILES_MASK_H_
 
 #include "kernels/attention/attention_items_cuda.h"
 
-namespace inlay::tiles_sm90 {
+namespace inlay::tiles {
 
 // Null where there is no mask, no ALiBi.
 struct TileMask {
@@ -85,14 +85,15 @@ class KeyWalk<kKeys, true> {
 };
 
 // A thread's two rows, r = 0 and 1, and score i of a block of keys: row i / 2 %
-// 2, key i / 4 * 8 + lane % 4 * 2 + i % 2.
-template <typename Args, int kKeys, bool kMasked>
+// 2, key i / 4 * 8 + lane % 4 * 2 + i % 2. kRows: those that ask together
+// whether they all see a block.
+template <typename Args, int kKeys, bool kMasked, int kRows = 64>
 class TileRows {
  public:
-  // first_row: the tile's, of the warpgroup; row: the thread's first.
+  // first_row: the tile's, of the kRows; row: the thread's first.
   __device__ void Find(const Args& args, const TileMask&,
                        const AttentionTile& tile, int, int first_row, int row) {
-    all_ = {SeenBy(args, tile, first_row + 63).x,
+    all_ = {SeenBy(args, tile, first_row + kRows - 1).x,
             SeenBy(args, tile, first_row).y};
 #pragma unroll
     for (int r = 0; r < 2; ++r) seen_[r] = SeenBy(args, tile, row + 8 * r);
@@ -125,12 +126,12 @@ class TileRows {
 
  private:
   int2 seen_[2];  // keys that the thread's rows see
-  int2 all_;      // keys that all rows of the warpgroup see
+  int2 all_;      // keys that all kRows rows see
 };
 
 // Keeps little: the registers are the products'.
-template <typename Args, int kKeys>
-class TileRows<Args, kKeys, true> {
+template <typename Args, int kKeys, int kRows>
+class TileRows<Args, kKeys, true, kRows> {
  public:
   __device__ void Find(const Args& args, const TileMask& mask,
                        const AttentionTile& tile, int head, int, int row) {
@@ -250,6 +251,6 @@ class TileRows<Args, kKeys, true> {
   float slope_[2];  // in units of log 2
 };
 
-}  // namespace inlay::tiles_sm90
+}  // namespace inlay::tiles
 
-#endif  // INLAY_KERNELS_ATTENTION_ATTENTION_TILES_MASK_SM90_H_
+#endif  // INLAY_KERNELS_ATTENTION_ATTENTION_TILES_MASK_H_

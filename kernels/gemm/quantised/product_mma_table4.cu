@@ -1,0 +1,13 @@
+// product_mma.cuh for 4-bit codes that are looked up.
+#include "kernels/gemm/quantised/product_mma.cuh"
+
+namespace inlay {
+
+absl::Status LaunchMmaTable4(const GemmParams& params, const QuantForm& form,
+                             const QuantMmaShape& shape, CudaStream& stream) {
+  return WithQuantForm<QuantCodes::kTable4>(form, [&]<class Form>(Form) {
+    return LaunchMmaForm<Form>(params, form, shape, stream);
+  });
+}
+
+}  // namespace inlay
