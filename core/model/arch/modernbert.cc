@@ -236,6 +236,10 @@ absl::StatusOr<std::unique_ptr<Model>> MakeModernBertDecoder(
   INLAY_ASSIGN_OR_RETURN(
       const int64_t window,
       JsonInt(json, kWindow, config.local_tokens / 2, 0, kMaxPositions / 2));
+  if (window == 0 && JsonFind(json, kWindow) != nullptr) {
+    return absl::UnimplementedError(FormattedString(
+        "config.json: %s is 0; supported here are 1 and more", kWindow));
+  }
   if (window == 0) {
     return absl::UnimplementedError(FormattedString(
         "config.json: local_attention is %d; supported here are 2 and more",
