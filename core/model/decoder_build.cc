@@ -301,7 +301,8 @@ absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
                    !(block.finishes() || block.sum_norm.present()));
       INLAY_DCHECK(!block.deferred ||
                    !(layer.parallel || layer.defers || block.finishes() ||
-                     block.sum_norm.present() || block.hyper.present()));
+                     block.sum_norm.present() || block.laurel.present() ||
+                     block.hyper.present()));
       needs_output_ |=
           layer.parallel || block.finishes() || block.hyper.present();
       layer.defers |= block.deferred;
@@ -447,7 +448,8 @@ absl::Status Decoder::BuildHead(const DecoderSpec& spec, ModelBuild& build) {
   int64_t width = spec.hidden_size;
   if (spec.embedding_projection.has_value()) {
     width = spec.embedding_projection->width();
-    const HeadLayerSpec narrow = {spec.embedding_projection->output};
+    HeadLayerSpec narrow;
+    narrow.linear = spec.embedding_projection->output;
     INLAY_ASSIGN_OR_RETURN(
         before_head_,
         RowHead::Create({&narrow, 1}, LinearOutput::kActivation, build));

@@ -50,6 +50,7 @@ absl::Status DropHead(DecoderSpec* spec) {
   spec->head.clear();
   spec->tied_head.clear();
   spec->head_bias = false;
+  spec->head_layers.clear();
   return absl::OkStatus();
 }
 
@@ -75,6 +76,7 @@ absl::Status SeeBothWays(std::string_view key, DecoderSpec* spec) {
   spec->head.clear();
   spec->tied_head.clear();
   spec->head_bias = false;
+  spec->head_layers.clear();
   return absl::OkStatus();
 }
 

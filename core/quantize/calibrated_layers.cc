@@ -45,7 +45,8 @@ CalibratedLayers::CalibratedLayers(const DecoderSpec& spec,
       stream_(stream) {
   for (const LayerSpec& layer : spec.layers) layers_.push_back(InputsOf(layer));
   std::vector<LinearInput>& last = layers_.emplace_back();
-  if (!spec.head.empty()) {
+  // One behind layers of its own does not read what the last norm gives.
+  if (!spec.head.empty() && spec.head_layers.empty()) {
     head_.name = spec.head;
     head_.n = spec.vocab_size;
     head_.k = spec.hidden_size;

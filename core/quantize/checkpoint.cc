@@ -180,6 +180,40 @@ class CheckpointQuantizer {
     return names;
   }
 
+  // Linear to other engines, too, and never of a type: what decides much, as
+  // routers do, and what is between the last norm and the head.
+  std::set<std::string> KeptLayers() const {
+    std::set<std::string> names;
+    const auto keep = [&](const LinearSpec& layer) {
+      names.insert(layer.name + std::string(kWeightSuffix));
+    };
+    for (const LayerSpec& layer : pass_.spec().layers) {
+      for (const LinearInput& input : InputsOf(layer)) {
+        for (const LinearSpec* reader : input.kept) keep(*reader);
+      }
+      // Routers with norms of their own read no input of others.
+      for (const BlockSpec& block : layer.blocks) {
+        const auto* both = std::get_if<MlpMoeSpec>(&block.part);
+        if (both != nullptr) keep(both->moe.router);
+      }
+    }
+    for (const HeadLayerSpec& layer : pass_.spec().head_layers) {
+      keep(layer.linear);
+    }
+    return names;
+  }
+
+  // "lm_head", and what else the files call it.
+  std::vector<std::string> HeadNames() const {
+    const DecoderSpec& spec = pass_.spec();
+    std::vector<std::string> names = {"lm_head"};
+    std::string own = spec.head;
+    // All that is known of a tied one.
+    if (own.empty()) own = spec.tied_bias.substr(0, spec.tied_bias.rfind('.'));
+    if (!own.empty() && own != names[0]) names.push_back(std::move(own));
+    return names;
+  }
+
   absl::Status CheckTensorTypes() const {
     std::vector<std::string_view> names;
     for (const QuantizedTensor& row : pass_.report().tensors) {
@@ -191,6 +225,7 @@ class CheckpointQuantizer {
   absl::Status PlanTensors() {
     INLAY_RETURN_IF_ERROR(CheckTensorTypes());
     INLAY_ASSIGN_OR_RETURN(const std::set<std::string> linears, LinearLayers());
+    const std::set<std::string> kept = KeptLayers();
     schemes_.resize(pass_.report().tensors.size());
     group_of_.resize(schemes_.size());
     for (size_t i = 0; i < schemes_.size(); ++i) {
@@ -198,6 +233,7 @@ class CheckpointQuantizer {
       row.shape = pass_.info(i).shape;
       row.to = row.wanted = row.from;
       if (IsBlockFormat(row.from)) return AlreadyQuantised(row);
+      if (kept.contains(row.name)) kept_.push_back(LayerOf(i));
       if (!linears.contains(row.name)) continue;
       if (TypedLayers* group = WantedGroup(row.name)) Plan(i, *group);
       if (row.to == row.from) kept_.push_back(LayerOf(i));
@@ -358,7 +394,7 @@ class CheckpointQuantizer {
     }
     std::vector<std::string> kept = kept_;
     // A linear layer to other engines, tied or not.
-    kept.push_back("lm_head");
+    for (std::string& name : HeadNames()) kept.push_back(std::move(name));
     config["quantization_config"] =
         CheckpointSettings(groups_, kept, options_.act_order);
     return WriteTextFile(folder_ + "/config.json", DumpJson(config) + "\n");

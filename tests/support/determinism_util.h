@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/support/engine_harness.h"
+#include "tests/support/small_tokens.h"
 
 namespace inlay::testing {
 
@@ -56,7 +57,7 @@ inline const DeterminismCase kDeterminismCases[] = {
 
 inline RequestOptions GreedyRequest(size_t prompt, int64_t max_tokens) {
   RequestOptions options = TokenRequest(
-      RandomTokens(static_cast<uint32_t>(prompt), prompt), max_tokens);
+      SmallTokens(static_cast<uint32_t>(prompt), prompt), max_tokens);
   options.sampling.num_logprobs = 2;
   return options;
 }

@@ -104,23 +104,25 @@ absl::StatusOr<DeltaSpec> ReadDelta(const Json& json) {
   }
   INLAY_ASSIGN_OR_RETURN(const bool bounded,
                          JsonFlag(json, "kda_safe_gate", true));
-  INLAY_ASSIGN_OR_RETURN(const double bound, JsonNumber(json, "kda_lower_bound",
-                                                        -5.0, -1e3, -1e-3));
   DeltaSpec delta;
   delta.num_heads = delta.num_key_heads = static_cast<int>(heads);
   delta.key_dim = delta.value_dim = static_cast<int>(head_dim);
   delta.num_taps = static_cast<int>(taps);
   delta.decays_channels = true;
-  if (bounded) delta.decay_bound = static_cast<float>(bound);
+  if (bounded) {
+    INLAY_ASSIGN_OR_RETURN(
+        const double bound,
+        JsonNumber(json, "kda_lower_bound", -5.0, -1e3, -1e-3));
+    delta.decay_bound = static_cast<float>(bound);
+  }
   delta.gate = GateFunction::kSigmoid;
   return delta;
 }
 
-// transformers writes one name for both kinds' outputs.
-std::string OutputName(const std::string& name, const std::string& published,
-                       const ModelBuild& build) {
+// transformers writes latent attention's name for both kinds' outputs.
+std::string DeltaOutput(const std::string& name, const ModelBuild& build) {
   const std::string dense = name + "dense";
-  return build.weights.Has(dense + ".weight") ? dense : name + published;
+  return build.weights.Has(dense + ".weight") ? dense : name + "o_proj";
 }
 
 DeltaSpec Delta(DeltaSpec delta, const DecoderConfig& config,
@@ -137,7 +139,7 @@ DeltaSpec Delta(DeltaSpec delta, const DecoderConfig& config,
   delta.a_log = name + "A_log";
   delta.dt_bias = name + "dt_bias";
   delta.norm = {NormKind::kRms, name + "o_norm", config.norm_epsilon};
-  delta.output = {OutputName(name, "o_proj", build), hidden, width};
+  delta.output = {DeltaOutput(name, build), hidden, width};
   return delta;
 }
 
@@ -209,7 +211,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakeBailingHybrid(const Json& own,
           RotatedLatentAttention(config, latent, rope, prefix, "attention.");
       attention.gate =
           LinearSpec{name + "g_proj", config.num_heads, config.hidden_size};
-      attention.output.name = OutputName(name, "dense", build);
+      attention.output.name = name + "dense";
       mixer = std::move(attention);
     }
     PartSpec mlp = LlamaStyleMlp(config, prefix, false);

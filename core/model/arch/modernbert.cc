@@ -235,8 +235,11 @@ absl::StatusOr<std::unique_ptr<Model>> MakeModernBertDecoder(
   constexpr char kWindow[] = "sliding_window";
   INLAY_ASSIGN_OR_RETURN(
       const int64_t window,
-      JsonInt(json, kWindow, UnlessNull(json, kWindow, config.local_tokens / 2),
-              0, kMaxPositions / 2));
+      JsonInt(json, kWindow, config.local_tokens / 2, 0, kMaxPositions / 2));
+  if (window == 0 && JsonFind(json, kWindow) != nullptr) {
+    return absl::UnimplementedError(FormattedString(
+        "config.json: %s is 0; supported here are 1 and more", kWindow));
+  }
   if (window == 0) {
     return absl::UnimplementedError(FormattedString(
         "config.json: local_attention is %d; supported here are 2 and more",

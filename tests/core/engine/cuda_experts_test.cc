@@ -57,6 +57,7 @@ TEST_F(CudaExpertsTest, TokensOfAllOnTheDevice) {
   for (const std::string& path :
        {random("mixtral"), random("qwen3_moe"), random("gpt_oss"),
         random("deepseek_v3"), random("deepseek_v4"), random("qwen3_next"),
+        random("longcat_flash"),
         "random:" + TestData() + "/shapes/qwen3-moe-1b?dtype=q4_k"}) {
     SCOPED_TRACE(path);
     const ExpertMemory experts = ExpertsOf(path);

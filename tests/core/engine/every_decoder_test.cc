@@ -12,6 +12,7 @@
 
 #include "tests/support/determinism_util.h"
 #include "tests/support/model_names.h"
+#include "tests/support/small_tokens.h"
 
 namespace inlay {
 namespace {
@@ -22,7 +23,7 @@ using ::inlay::testing::EngineHarness;
 using ::inlay::testing::ExpectSame;
 using ::inlay::testing::kDeterminismCases;
 using ::inlay::testing::Outcome;
-using ::inlay::testing::RandomTokens;
+using ::inlay::testing::SmallTokens;
 using ::inlay::testing::TokenRequest;
 
 class EveryDecoderTest : public DeterminismTest {};
@@ -135,7 +136,7 @@ TEST_P(EveryDecoderTest, SavedAndRestored) {
       const SessionId greedy = *fresh.runner().CreateSession();
       const int64_t most = fresh.runner().kv_capacity_tokens() - 10;
       const auto quote = fresh.runner().Quote(
-          greedy, TokenRequest(RandomTokens(1, 10), most), true);
+          greedy, TokenRequest(SmallTokens(1, 10), most), true);
       ASSERT_TRUE(quote.ok()) << quote.status();
       const auto restored = fresh.runner().Restore(saved);
       ASSERT_TRUE(restored.ok());

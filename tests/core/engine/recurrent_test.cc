@@ -10,6 +10,7 @@
 #include "tests/support/engine_harness.h"
 #include "tests/support/model_harness.h"
 #include "tests/support/model_names.h"
+#include "tests/support/small_tokens.h"
 
 namespace inlay {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 using ::inlay::testing::EngineHarness;
 using ::inlay::testing::GoldenModel;
 using ::inlay::testing::Outcome;
-using ::inlay::testing::RandomTokens;
+using ::inlay::testing::SmallTokens;
 using ::inlay::testing::TokenRequest;
 
 struct RecurrentCase {
@@ -86,7 +87,7 @@ TEST_P(RecurrentTest, ForksAndRewindsGoOnFromAState) {
     GTEST_SKIP() << "a state comes every " << block << " tokens, of " << context
                  << " at most";
   }
-  const std::vector<int32_t> prompt = RandomTokens(1, state + 22);
+  const std::vector<int32_t> prompt = SmallTokens(1, state + 22);
   const std::vector<int32_t> want = Fresh(harness, prompt, 40);
   const SessionId session = *runner.CreateSession();
   const Outcome first = harness.Run(session, TokenRequest(prompt, 20));
@@ -104,7 +105,7 @@ TEST_P(RecurrentTest, ForksAndRewindsGoOnFromAState) {
   // Back into the prompt: from the last state kept before.
   const auto rest = prompt.begin() + static_cast<ptrdiff_t>(state);
   ASSERT_TRUE(runner.Rewind(fork, state + 12).ok());
-  const std::vector<int32_t> tail = RandomTokens(2, 10);
+  const std::vector<int32_t> tail = SmallTokens(2, 10);
   std::vector<int32_t> changed(prompt.begin(), rest + 12);
   changed.insert(changed.end(), tail.begin(), tail.end());
   const Outcome rewound = harness.Run(fork, TokenRequest(tail, 15));
@@ -125,7 +126,7 @@ class RecurrentBudgetTest : public RecurrentTest {};
 TEST_P(RecurrentTest, RestoredGoesOnAsContinued) {
   EngineHarness harness(path(), Options());
   ASSERT_TRUE(harness.ok());
-  const std::vector<int32_t> prompt = RandomTokens(3, 90);
+  const std::vector<int32_t> prompt = SmallTokens(3, 90);
   const std::vector<int32_t> want = Fresh(harness, prompt, 30);
   const SessionId session = *harness.runner().CreateSession();
   harness.Run(session, TokenRequest(prompt, 10));
@@ -163,7 +164,7 @@ TEST_P(RecurrentBudgetTest, PreemptedGivesWhatUndisturbedGives) {
   std::vector<RequestOptions> requests;
   std::vector<std::vector<int32_t>> want;
   for (uint32_t i = 0; i < 4; ++i) {
-    const std::vector<int32_t> prompt = RandomTokens(10 + i, 70 + 5 * i);
+    const std::vector<int32_t> prompt = SmallTokens(10 + i, 70 + 5 * i);
     requests.push_back(TokenRequest(prompt, 60));
     want.push_back(Fresh(reference, prompt, 60));
   }
@@ -188,7 +189,7 @@ TEST_P(RecurrentTest, NamedPrefixesHoldTheirState) {
   EngineHarness harness(path(), Options());
   ASSERT_TRUE(harness.ok());
   ModelRunner& runner = harness.runner();
-  const std::vector<int32_t> system = RandomTokens(5, 100);
+  const std::vector<int32_t> system = SmallTokens(5, 100);
   const auto prefix =
       runner.CreatePrefix("system", TokenRequest(system, 0), true, 0);
   ASSERT_TRUE(prefix.ok()) << prefix.status();
@@ -207,7 +208,7 @@ TEST_P(RecurrentBudgetTest, QuotesAndLeases) {
   EngineHarness harness(path(), Options());
   ASSERT_TRUE(harness.ok());
   ModelRunner& runner = harness.runner();
-  const std::vector<int32_t> prompt = RandomTokens(6, 120);
+  const std::vector<int32_t> prompt = SmallTokens(6, 120);
   const std::vector<int32_t> want = Fresh(harness, prompt, 30);
   const SessionId session = *runner.CreateSession();
   const auto quote = runner.Quote(session, TokenRequest(prompt, 30), true);

@@ -151,7 +151,7 @@ TEST(FamilyKeysTest, LongcatsLayers) {
       Described("longcat_flash", "{}", "zero_expert_num");
   EXPECT_EQ(
       std::get<MoeSpec>(silent.layers[0].blocks[1].part).routing.num_experts,
-      3 + 256);
+      5 + 256);
 }
 
 // Ling 3: heads of delta attention by either name, groups of layers, decays
@@ -186,7 +186,7 @@ TEST(FamilyKeysTest, LingsLayers) {
               i == 1 ? "attention.dense" : "attention.o_proj");
   }
   const DecoderSpec plain = Described("bailing_hybrid", R"({
-      "kda_safe_gate": false, "layer_types": ["full_attention",
+      "kda_safe_gate": false, "kda_lower_bound": 0, "layer_types": ["full_attention",
       "linear_attention"]})");
   EXPECT_EQ(std::get<DeltaSpec>(plain.layers[1].blocks[0].part).decay_bound, 0);
 }

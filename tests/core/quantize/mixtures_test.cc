@@ -315,5 +315,42 @@ TEST_F(ExpertsTest, Folders) {
   }
 }
 
+// Other engines take every linear layer of a folder for a quantised one that
+// its list does not name: routers and what weighs shared experts, heads by
+// their names, what heads read through.
+TEST_F(ExpertsTest, FoldersNameWhatStaysAsItIs) {
+  const std::string out = folder_ + "/model";
+  const std::pair<const char*, std::vector<std::string>> cases[] = {
+      {"longcat_flash", {"lm_head", "model.layers.0.mlp.router.classifier"}},
+      {"qwen2_moe",
+       {"lm_head", "model.layers.0.mlp.gate",
+        "model.layers.0.mlp.shared_expert_gate", "model.layers.2.mlp.gate",
+        "model.layers.2.mlp.shared_expert_gate"}},
+      {"gemma4_moe_text",
+       {"lm_head", "model.layers.0.router.proj", "model.layers.1.router.proj"}},
+      {"modernbert_decoder", {"lm_head", "lm_head.dense", "decoder"}},
+      {"gpt_neox", {"lm_head", "embed_out"}}};
+  for (const auto& [model, layers] : cases) {
+    SCOPED_TRACE(model);
+    const auto report = QuantizePath(
+        Golden(model), Options("w8a8_int8", QuantizeMethod::kNearest), out);
+    ASSERT_TRUE(report.ok()) << report.status();
+    const ModelFiles files = Open(out);
+    const Json& settings = files.config["quantization_config"];
+    const auto named =
+        settings["ignore"].template get<std::vector<std::string>>();
+    for (const std::string& layer : layers) {
+      EXPECT_EQ(std::count(named.begin(), named.end(), layer), 1) << layer;
+    }
+    // And nothing that is quantised.
+    for (const QuantizedTensor& tensor : report->tensors) {
+      if (tensor.to == tensor.from) continue;
+      const std::string layer = tensor.name.substr(0, tensor.name.rfind('.'));
+      EXPECT_EQ(std::count(named.begin(), named.end(), layer), 0) << layer;
+    }
+    std::filesystem::remove_all(out);
+  }
+}
+
 }  // namespace
 }  // namespace inlay

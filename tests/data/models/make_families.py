@@ -150,7 +150,7 @@ FAMILIES = {
                                      n_shared_experts=1, num_experts_per_tok=2, tie_word_embeddings=True), dict(DEFAULT, rope_theta=1000000.0), dict(partial_rotary_factor=1.0)),
     'youtu': ('Youtu', dict(LATENT, vocab_size=128, pad_token_id=None, num_hidden_layers=1, intermediate_size=64, tie_word_embeddings=True), dict(DEFAULT, rope_theta=1600000.0), {}),
     'longcat_flash': ('LongcatFlash', dict(LATENT, vocab_size=128, num_hidden_layers=None, num_key_value_heads=None, num_layers=1, q_lora_rank=16, kv_lora_rank=16, v_head_dim=16, head_dim=16,
-                                           ffn_hidden_size=16, expert_ffn_hidden_size=16, n_routed_experts=3, zero_expert_num=2, moe_topk=3, pad_token_id=None, tie_word_embeddings=True),
+                                           ffn_hidden_size=8, expert_ffn_hidden_size=16, n_routed_experts=5, zero_expert_num=2, moe_topk=3, pad_token_id=None, tie_word_embeddings=True),
                       dict(DEFAULT, rope_theta=10000000.0), dict(attention_method='MLA', zero_expert_type='identity', mla_scale_q_lora=True, mla_scale_kv_lora=True, router_bias=False,
                                                                  head_dim=None, hidden_act=None, num_key_value_heads=None, qk_head_dim=None)),
     'openai_gpt': ('OpenAIGPT', dict(NARROW, n_positions=176, n_layer=1, tie_word_embeddings=True), None, dict(PLAIN, n_ctx=176)),
