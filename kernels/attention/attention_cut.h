@@ -98,7 +98,8 @@ class Chunker {
       : shape_(shape),
         mask_(mask),
         share_(ChunksAreShares(shape)
-                   ? std::min(RoundUp(total / shape.grid, kShareStep),
+                   ? std::min((total / shape.grid + kShareStep / 2) /
+                                  kShareStep * kShareStep,
                               kMostShareChunk)
                    : 0) {}
 
