@@ -187,8 +187,8 @@ TEST(TraceProtoTest, AnEmptyLog) {
 TEST(TraceProtoTest, StepsAndTheirPhases) {
   const auto tracks =
       LogMaker(1000, 9000)
-          .Add(1000, T::kStep, 7, {10, 5, 200, 30, 4, 64, 3, 5, 180, 1000})
-          .Add(1249, T::kStep, 8, {10, 0, 0, 0, 2})  // at once; failed
+          .Add(1000, T::kStep, 7, {10, 5, 200, 30, 4, 0, 64, 3, 5, 180, 1000})
+          .Add(1249, T::kStep, 8, {10, 0, 0, 0, 2, 3})  // at once; failed
           .Add(900, T::kStep, 1, {50, 0, 50, 0, 0}, 2)
           .Read();
   EXPECT_THAT(
@@ -196,8 +196,8 @@ TEST(TraceProtoTest, StepsAndTheirPhases) {
       ElementsAre(S("step", 1000, 1249, 0), S("plan", 1000, 1010, 1),
                   S("reserve", 1010, 1015, 1), S("forward", 1015, 1215, 1),
                   S("sample", 1215, 1245, 1), S("commit", 1245, 1249, 1),
-                  S("step", 1249, 1261, 0), S("plan", 1249, 1259, 1),
-                  S("commit", 1259, 1261, 1)));
+                  S("step", 1249, 1264, 0), S("plan", 1249, 1259, 1),
+                  S("commit", 1259, 1261, 1), S("load", 1261, 1264, 1)));
   EXPECT_THAT(
       tracks.at("steps").slices[0].arguments,
       ElementsAre(Pair("budget_us", "1000"), Pair("decode_tokens", "3"),

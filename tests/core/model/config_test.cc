@@ -56,6 +56,8 @@ Json SmallConfig(const std::string& architecture) {
               {"n_positions", 64}};
   }
   if (architecture == "MiMoV2FlashForCausalLM") config["v_head_dim"] = 4;
+  if (architecture == "LongcatFlashForCausalLM") config["num_layers"] = 2;
+  if (architecture.starts_with("Bailing")) config["layer_group_size"] = 2;
   if (architecture.starts_with("Electra") ||
       architecture.starts_with("Albert")) {
     config["embedding_size"] = config["hidden_size"];
