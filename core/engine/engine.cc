@@ -369,19 +369,24 @@ void Engine::NotifyWork() {
 void Engine::GetStats(EngineStats* stats) {
   *stats = EngineStats();
   EngineMetrics& metrics = stats->metrics;
+  // Before models are counted: their memory goes after they do, so that who
+  // finds none taken finds no model.
+  stats->memory = device_->memory_use();
+  std::vector<std::shared_ptr<ModelRunner>> runners;
   {
     MutexLock lock(&mu_);
     metrics += retired_;
+    runners = runners_;
   }
-  for (const auto& runner : Runners()) {
+  for (const auto& runner : runners) {
     ++metrics.models;
     metrics.mapped_bytes += runner->loaded().mapped_bytes;
     metrics.expert_host_bytes += runner->loaded().info.experts.host_bytes;
     runner->AddMetrics(&metrics);
   }
   // An idle engine may have been woken to reclaim one while it was held here.
+  runners.clear();
   WakeToReclaim();
-  stats->memory = device_->memory_use();
   const auto of = [&](MemoryClass memory_class) {
     return stats->memory.by_class[static_cast<size_t>(memory_class)];
   };

@@ -257,6 +257,24 @@ TEST(Release, OfAModelReclaimsWithTheNextStep) {
   EXPECT_EQ(host.Stats().num_models, 0u);
 }
 
+// While another thread reclaims it: who finds no memory taken finds no model.
+TEST(Release, OfAModelTakesItsMemoryAfterItsCount) {
+  auto options = EngineDefaults();
+  options.drive = INLAY_DRIVE_THREAD;
+  const auto model_options = ModelDefaults();
+  Host host("", options);
+  for (int i = 0; i < 100; ++i) {
+    inlay_model* model = nullptr;
+    ASSERT_EQ(inlay_model_load(host.engine, TinyModel().c_str(), &model_options,
+                               &model, nullptr),
+              INLAY_OK);
+    inlay_model_release(model);
+    inlay_stats stats = host.Stats();
+    while (stats.memory_bytes > 0) stats = host.Stats();
+    ASSERT_EQ(stats.num_models, 0u) << i;
+  }
+}
+
 // An idle engine's own thread reclaims a model when whichever handle was its
 // last is gone: nothing else wakes it.
 TEST(Release, OfTheLastHandleReclaimsInAnIdleEngine) {
