@@ -51,8 +51,8 @@ struct PlannedWeight {
 };
 
 // Planning goes through the same calls as loading, checks everything and counts
-// but allocates nothing, and reads nothing but for AreEqual(): views come back
-// without data. One thread.
+// but allocates nothing, and reads nothing but for AreEqual() and FitsBf16():
+// views come back without data. One thread.
 class WeightLoader {
  public:
   enum class Mode : uint8_t { kPlan, kLoad };
@@ -128,6 +128,10 @@ class WeightLoader {
   // read when planning, too. False where one is missing or drawn.
   absl::StatusOr<bool> AreEqual(const std::string& one,
                                 const std::string& other) const;
+  // Whether a matrix is in f16 and bf16 holds its values as well: those of a
+  // sample, which is read when planning, too. Files are made of checkpoints in
+  // bf16 as a whole. False where it is missing or drawn.
+  absl::StatusOr<bool> FitsBf16(const std::string& name) const;
   // Whether all that are there have one dtype.
   bool SameDType(absl::Span<const Rows> parts) const;
   // What all of them say of their inputs.

@@ -119,11 +119,13 @@ const char* AmxLeaves(const GemmDesc& desc, const DeviceInfo& device) {
 bool IsSmall(const GemmDesc& desc) {
   return desc.n * desc.k < kLargeWeights || desc.k < 512;
 }
-// Small weights, too, which have time for an exact x, and f16, which it rounds.
+// Small weights, too, which have time for an exact x, and f16 that it rounds.
 // Zen 4 issues its products as often as FMAs, Golden Cove a quarter as often.
 const char* Bf16Leaves(const GemmDesc& desc, const DeviceInfo& device) {
   if (!__builtin_cpu_is("amd")) return "float32 is faster on this processor";
-  if (desc.weight != DType::kBF16) return "rounds weights that are not bf16";
+  if (desc.weight != DType::kBF16 && !desc.fits_bf16) {
+    return "rounds weights that bf16 does not hold";
+  }
   return IsSmall(desc) ? "small weights have time for an exact x"
                        : Bf16Refuses(desc, device);
 }

@@ -27,6 +27,8 @@ struct GemmDesc {
   DType output = DType::kF32;      // of residual and y
   bool batch_invariant = false;    // see GemmTable(); CPU rows always are
   bool permuted = false;           // GemmParams::permutation is there
+  // f16 weights that bf16 holds as well, as those of a checkpoint in bf16.
+  bool fits_bf16 = false;
   // Found by WeightPacking::inspect once the weights are there; chooses among
   // ways within a row, never the row.
   ScaleReach scale_reach = ScaleReach::kGroup;
@@ -54,13 +56,13 @@ using GemmRow = KernelRow<GemmDesc, GemmParams>;
 // (batch invariance). bf16 and f16 weights are widened exactly, and x is taken
 // as it is, but: "cpu_bf16", the default for large bf16 weights on AMD's
 // processors that multiply pairs of bf16, rounds x to bf16 once (and f16
-// weights, for who asks for it by name); "cpu_amx", the default for large
-// f16 weights where there is AMX, leaves out less than 2^-14 of a product of
-// those; "cpu_packed*" round x to 8 bits.
-// On CUDA "cuda_gemv" keeps that promise and serves many rows slowly; "cuda",
-// which takes that, cuBLASLt or others by the number of rows, and
-// "cuda_cublaslt" keep it where desc.batch_invariant says so; so does
-// "cuda_quantised", whose packed weights round scales to f16.
+// weights: those that it holds, or for who asks for it by name); "cpu_amx", the
+// default for large f16 weights where there is AMX, leaves out less than 2^-14
+// of a product of those; "cpu_packed*" round x to 8 bits. On CUDA "cuda_gemv"
+// keeps that promise and serves many rows slowly; "cuda", which takes that,
+// cuBLASLt or others by the number of rows, and "cuda_cublaslt" keep it where
+// desc.batch_invariant says so; so does "cuda_quantised", whose packed weights
+// round scales to f16.
 absl::Span<const GemmRow> GemmTable();
 
 // How `row` rounds m rows of x before it multiplies: who makes x may do it.

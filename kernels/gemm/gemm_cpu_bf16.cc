@@ -1,7 +1,7 @@
 // gemm over bf16 weights on x86-64 with AVX512_BF16, whose products of pairs
 // (vdpbf16ps: 32 multiply-adds an instruction) are twice as many as float32's.
 // x is rounded to bf16 once, to the nearest, ties to even; f16 weights are
-// rounded too, for who asks for the row by name.
+// rounded too, those that bf16 does not hold for who asks for the row by name.
 //
 // Batch invariance: every y[m, n] is summed in one order, like cpu_simd's with
 // pairs of k for elements. k is cut into blocks of kBlockK. In a block, lane j

@@ -518,8 +518,9 @@ TEST(GemmTest, RefusesWhatItCannotCompute) {
 }
 
 std::string_view Chosen(int64_t n, DType weight, std::string_view forced = {},
-                        int64_t k = 1024) {
-  const GemmDesc desc{n, k, weight, DType::kF32};
+                        int64_t k = 1024, bool fits_bf16 = false) {
+  GemmDesc desc{n, k, weight, DType::kF32};
+  desc.fits_bf16 = fits_bf16;
   const auto row = Select("gemm", GemmTable(), desc,
                           DeviceInfo{DeviceKind::kCpu, "cpu"}, forced);
   return row.ok() ? (*row)->name : "none";
@@ -547,6 +548,10 @@ TEST(GemmTest, OnlyWhoAsksHasItsWeightsRounded) {
   if (Chosen(1024, DType::kBF16, "cpu_amx") == "none") {
     EXPECT_EQ(Chosen(1024, DType::kBF16),
               __builtin_cpu_is("amd") ? "cpu_bf16" : "cpu_simd");
+    // Nothing is rounded there.
+    EXPECT_EQ(Chosen(1024, DType::kF16, {}, 1024, /*fits_bf16=*/true),
+              __builtin_cpu_is("amd") ? "cpu_bf16" : "cpu_simd");
+    EXPECT_EQ(Chosen(1023, DType::kF16, {}, 1024, true), "cpu_simd");
   }
 #endif
 }

@@ -51,6 +51,20 @@ absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
   return linear;
 }
 
+absl::Status Linear::ChooseByValues(const std::string& name,
+                                    const ModelBuild& build) {
+  if (op_.desc.weight != DType::kF16) return absl::OkStatus();
+  GemmDesc desc = op_.desc;
+  desc.fits_bf16 = true;
+  INLAY_ASSIGN_OR_RETURN(auto op,
+                         build.kernels.Choose("gemm", GemmTable(), desc));
+  // Read only where it matters.
+  if (op.row == op_.row) return absl::OkStatus();
+  INLAY_ASSIGN_OR_RETURN(const bool fits, build.weights.FitsBf16(name));
+  if (fits) op_ = std::move(op);
+  return absl::OkStatus();
+}
+
 std::string_view Linear::RoundingRow(InputCodes codes) {
   switch (codes) {
     case InputCodes::kNone:
@@ -176,6 +190,7 @@ absl::StatusOr<Linear> Linear::Create(const LinearSpec& spec,
         linear,
         Choose(spec.n, spec.k, dtype, permuted,
                build.weights.InputCodesOf({{name, spec.n}}), output, build));
+    INLAY_RETURN_IF_ERROR(linear.ChooseByValues(name, build));
     if (permuted) {
       INLAY_ASSIGN_OR_RETURN(linear.permutation_,
                              build.weights.Indices(permutation, spec.k));

@@ -88,6 +88,8 @@ class Linear {
                                        bool permuted, InputCodes input_codes,
                                        LinearOutput output,
                                        const ModelBuild& build);
+  // Another one where the matrix `name` has no more precision than that takes.
+  absl::Status ChooseByValues(const std::string& name, const ModelBuild& build);
   // A chain of this layer alone, for few rows, where there is one.
   void ChooseAlone(const ModelBuild& build);
   // Whether that serves such a call.

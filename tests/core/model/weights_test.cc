@@ -109,6 +109,45 @@ TEST_P(Weights, OptionalPrefix) {
   EXPECT_TRUE(loader.Matrix("model.m", 2, 3).ok());
 }
 
+// Against conversion itself, whatever the value.
+TEST_P(Weights, ThatFitBf16) {
+  std::vector<uint16_t> fitting, others;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto f16 = static_cast<uint16_t>(bits);
+    const float value = F16ToF32(f16);
+    if (std::isnan(value)) continue;
+    const bool fits = BF16ToF32(F32ToBF16(value)) == value;
+    (fits ? fitting : others).push_back(f16);
+  }
+  const auto rows = static_cast<int64_t>(fitting.size());
+  source_->Add("fitting", DType::kF16, {rows, 1}, fitting.data());
+  source_->Add("bf16", DType::kBF16, {rows, 1}, fitting.data());
+  constexpr size_t kStep = 500;
+  for (size_t i = 0; i < others.size(); i += kStep) {
+    std::vector<uint16_t> values(fitting.begin(), fitting.begin() + 2000);
+    values[i / kStep * 17 % values.size()] = others[i];
+    source_->Add("other" + std::to_string(i), DType::kF16, {1, 2000},
+                 values.data());
+  }
+  // So long that only a sample is read: of its last values, too.
+  std::vector<uint16_t> sampled(100'000, F32ToF16(1));
+  source_->Add("long", DType::kF16, {100'000}, sampled.data());
+  sampled.back() = others[0];
+  source_->Add("long_other", DType::kF16, {100'000}, sampled.data());
+  for (const auto mode :
+       {WeightLoader::Mode::kPlan, WeightLoader::Mode::kLoad}) {
+    const WeightLoader loader = Loader(mode);
+    EXPECT_TRUE(*loader.FitsBf16("fitting"));
+    EXPECT_TRUE(*loader.FitsBf16("long"));
+    EXPECT_FALSE(*loader.FitsBf16("long_other"));
+    EXPECT_FALSE(*loader.FitsBf16("bf16"));
+    EXPECT_FALSE(*loader.FitsBf16("missing"));
+    for (size_t i = 0; i < others.size(); i += kStep) {
+      EXPECT_FALSE(*loader.FitsBf16("other" + std::to_string(i))) << others[i];
+    }
+  }
+}
+
 TEST_P(Weights, ErrorsNameTheTensor) {
   WeightLoader loader = Loader();
   auto status = loader.Matrix("model.x", 2, 3).status();
