@@ -76,14 +76,12 @@ absl::StatusOr<int64_t> Expansion(const GgufArchKeys& keys,
 absl::Status ReadLayers(const GgufArchKeys& keys, const GgufSizes& sizes,
                         Json* config) {
   constexpr char kRecurrent[] = "attention.recurrent_layers";
+  INLAY_ASSIGN_OR_RETURN(
+      const auto interval,
+      keys.Int("full_attention_interval", 1, kMaxGgufLayers));
+  (*config)["full_attention_interval"] = interval.value_or(kDefaultInterval);
   const GgufValue* recurrent = keys.Find(kRecurrent);
-  if (recurrent == nullptr) {
-    INLAY_ASSIGN_OR_RETURN(
-        const auto interval,
-        keys.Int("full_attention_interval", 1, kMaxGgufLayers));
-    (*config)["full_attention_interval"] = interval.value_or(kDefaultInterval);
-    return absl::OkStatus();
-  }
+  if (recurrent == nullptr) return absl::OkStatus();
   if (!recurrent->is_array || recurrent->type != GgufType::kBool ||
       recurrent->count < static_cast<uint64_t>(sizes.layers)) {
     return absl::InvalidArgumentError(

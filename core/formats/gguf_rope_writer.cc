@@ -208,7 +208,21 @@ class RopeWriter {
     return absl::OkStatus();
   }
 
+  // What a file's rope_freqs.weight is read as: factors for all lengths, and
+  // nothing besides.
+  bool IsFactorsAlone() const {
+    const auto is_one = [&](const char* key) {
+      const Json* value = JsonFind(scaling_, key);
+      return value != nullptr && *value == 1.0;
+    };
+    const Json* longer = JsonFind(scaling_, "long_factor");
+    const Json* shorter = JsonFind(scaling_, "short_factor");
+    return is_one("factor") && is_one("attention_factor") &&
+           longer != nullptr && shorter != nullptr && *longer == *shorter;
+  }
+
   absl::Status WriteLongRope() {
+    if (IsFactorsAlone()) return AddFactors("long_factor", "rope_freqs.weight");
     INLAY_RETURN_IF_ERROR(
         AddFactors("long_factor", "rope_factors_long.weight"));
     INLAY_RETURN_IF_ERROR(
