@@ -45,6 +45,11 @@ absl::Status RunGemmCpuPackedAmx(const GemmDesc& desc, const GemmParams& params,
 const char* GemmCpuPackedAvxVnniRefuses(const GemmDesc& desc);
 absl::Status RunGemmCpuPackedAvxVnni(const GemmDesc& desc,
                                      const GemmParams& params, Stream& stream);
+// gemm_cpu_packed_bf16.cc
+const char* GemmCpuPackedBf16Refuses(const GemmDesc& desc);
+size_t GemmCpuPackedBf16WorkspaceBytes(const GemmDesc& desc, int64_t max_rows);
+absl::Status RunGemmCpuPackedBf16(const GemmDesc& desc,
+                                  const GemmParams& params, Stream& stream);
 // gemm_cpu_packed_vnni.cc
 const char* GemmCpuPackedVnniRefuses(const GemmDesc& desc);
 absl::Status RunGemmCpuPackedVnni(const GemmDesc& desc,
@@ -131,6 +136,14 @@ const char* Bf16Leaves(const GemmDesc& desc, const DeviceInfo& device) {
 }
 const char* PackedRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return GemmCpuPackedRefuses(desc);
+}
+const char* PackedBf16Refuses(const GemmDesc& desc, const DeviceInfo&) {
+  return GemmCpuPackedBf16Refuses(desc);
+}
+const char* PackedBf16Leaves(const GemmDesc& desc, const DeviceInfo&) {
+  if (!__builtin_cpu_is("amd")) return "float32 is faster on this processor";
+  return IsSmall(desc) ? "small weights have time for an exact x"
+                       : GemmCpuPackedBf16Refuses(desc);
 }
 const char* PackedAmxRefuses(const GemmDesc& desc, const DeviceInfo&) {
   return GemmCpuPackedAmxRefuses(desc);
@@ -237,6 +250,8 @@ constexpr GemmRow kRows[] = {
      RunGemmCpuBf16},
     {"cpu_packed_amx", DeviceKind::kCpu, 0, PackedAmxRefuses,
      GemmCpuPackedWorkspaceBytes, RunGemmCpuPackedAmx, GemmCpuPacking},
+    {"cpu_packed_bf16", DeviceKind::kCpu, 0, PackedBf16Leaves,
+     GemmCpuPackedBf16WorkspaceBytes, RunGemmCpuPackedBf16, GemmCpuPacking},
     {"cpu_packed_vnni", DeviceKind::kCpu, 0, PackedVnniRefuses,
      GemmCpuPackedWorkspaceBytes, RunGemmCpuPackedVnni, GemmCpuPacking},
     {"cpu_packed_avx_vnni", DeviceKind::kCpu, 0, PackedAvxVnniRefuses,
@@ -252,6 +267,8 @@ constexpr GemmRow kRows[] = {
      RunGemmCpuAmx},
     {"cpu_bf16", DeviceKind::kCpu, 0, Bf16Refuses, GemmCpuBf16WorkspaceBytes,
      RunGemmCpuBf16},
+    {"cpu_packed_bf16", DeviceKind::kCpu, 0, PackedBf16Refuses,
+     GemmCpuPackedBf16WorkspaceBytes, RunGemmCpuPackedBf16, GemmCpuPacking},
 #endif
     {"cpu_scalar", DeviceKind::kCpu, 0, CpuRefuses, nullptr, RunGemmCpuScalar},
 };

@@ -58,11 +58,12 @@ using GemmRow = KernelRow<GemmDesc, GemmParams>;
 // processors that multiply pairs of bf16, rounds x to bf16 once (and f16
 // weights: those that it holds, or for who asks for it by name); "cpu_amx", the
 // default for large f16 weights where there is AMX, leaves out less than 2^-14
-// of a product of those; "cpu_packed*" round x to 8 bits. On CUDA "cuda_gemv"
-// keeps that promise and serves many rows slowly; "cuda", which takes that,
-// cuBLASLt or others by the number of rows, and "cuda_cublaslt" keep it where
-// desc.batch_invariant says so; so does "cuda_quantised", whose packed weights
-// round scales to f16.
+// of a product of those; "cpu_packed*" round x to 8 bits, or for f8 weights not
+// at all, but for "cpu_packed_bf16", the default for large ones on such
+// processors: to bf16. On CUDA "cuda_gemv" keeps that promise and serves many
+// rows slowly; "cuda", which takes that, cuBLASLt or others by the number of
+// rows, and "cuda_cublaslt" keep it where desc.batch_invariant says so; so does
+// "cuda_quantised", whose packed weights round scales to f16.
 absl::Span<const GemmRow> GemmTable();
 
 // How `row` rounds m rows of x before it multiplies: who makes x may do it.

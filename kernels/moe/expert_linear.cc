@@ -46,6 +46,7 @@ constexpr char kAmx[] = "cpu_amx";
 constexpr char kBf16[] = "cpu_bf16";
 constexpr char kPackedAmx[] = "cpu_packed_amx";
 constexpr char kPackedAvxVnni[] = "cpu_packed_avx_vnni";
+constexpr char kPackedBf16[] = "cpu_packed_bf16";
 constexpr char kPackedVnni[] = "cpu_packed_vnni";
 constexpr char kPacked[] = "cpu_packed";
 constexpr char kSimd[] = "cpu_simd";
@@ -164,12 +165,14 @@ constexpr ExpertLinearRow kRows[] = {
     {kAmx, DeviceKind::kCpu, 0, AmxLeaves, Bytes<kAmx>, Run<kAmx>},
     kChosenCpuRow<kBf16>,
     kCpuRow<kPackedAmx>,
+    kChosenCpuRow<kPackedBf16>,
     kCpuRow<kPackedVnni>,
     kCpuRow<kPackedAvxVnni>,
     kCpuRow<kPacked>,
     kCpuRow<kSimd>,
     kCpuRow<kAmx>,
     kCpuRow<kBf16>,
+    kCpuRow<kPackedBf16>,
     kCpuRow<kScalar>,
 };
 
