@@ -126,9 +126,12 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 // Nobody writes to a mapping, so nothing can be lost.
-void MappedFile::LeavePages() const {
-  if (data_ == nullptr) return;
-  madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);
+void MappedFile::LeavePages(uint64_t begin, uint64_t end) const {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t first = std::min<uint64_t>(begin, size_) / page * page;
+  const size_t last = std::min<uint64_t>(end, size_);
+  if (first >= last) return;
+  madvise(const_cast<std::byte*>(data_) + first, last - first, MADV_DONTNEED);
 }
 
 MappedFile::~MappedFile() {

@@ -54,10 +54,10 @@ class MappedFile {
 
   // Aligned to a page; empty for an empty file.
   absl::Span<const std::byte> bytes() const { return {data_, size_}; }
-  // Pages that have been read leave the process's memory, and come back when
-  // they are read again, also by others meanwhile. A hint: nothing happens
-  // where the system refuses.
-  void LeavePages() const;
+  // Pages of bytes [begin, end), or up to the file's, that have been read leave
+  // the process's memory, and come back when they are read again, also by
+  // others meanwhile. A hint: nothing happens where the system refuses.
+  void LeavePages(uint64_t begin, uint64_t end) const;
 
  private:
   MappedFile(const std::byte* data, size_t size) : data_(data), size_(size) {}

@@ -367,9 +367,12 @@ ModelRunner::Closing ModelRunner::CloseSome(bool waits) {
     return Closing::kMore;
   }
   if (!waits && frees != nullptr && frees->FreeSome()) return Closing::kMore;
-  // The weights go with the last runner on them.
+  // The weights go with the last runner on them; with pages of mapped files
+  // still there, unmapping those would take long.
   if (loaded_.use_count() == 1 && loaded_->model != nullptr) {
-    loaded_->model.reset();
+    if (waits || !loaded_->model->LeaveSomePages(&pages_left_)) {
+      loaded_->model.reset();
+    }
     return Closing::kMore;
   }
   return Closing::kClosed;

@@ -451,6 +451,7 @@ class ModelRunner final : private KvOwner {
   int64_t capacity_tokens_ = 0;
 
   std::unique_ptr<Device> tier_device_;  // the tier's memory; outlives kv_
+  uint64_t pages_left_ = 0;              // bytes of files; CloseSome()'s own
 
   // The stepping thread's own: not touched by other calls.
   std::unique_ptr<Executor> executor_;

@@ -43,7 +43,9 @@ class WithIndices final : public WeightSource {
 
   absl::Span<const WeightInfo> weights() const override { return infos_; }
 
-  void LeavePages() const override { stored_->LeavePages(); }
+  uint64_t LeavePages(FileRange range) const override {
+    return stored_->LeavePages(range);
+  }
 
   const std::byte* Mapped(const WeightInfo& info) const override {
     return IsOwn(info) ? reinterpret_cast<const std::byte*>(values_.data())

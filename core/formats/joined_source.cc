@@ -48,8 +48,12 @@ class JoinedSource final : public WeightSource {
 
   absl::Span<const WeightInfo> weights() const override { return infos_; }
 
-  void LeavePages() const override {
-    for (const JoinedPart& part : parts_) part.source->LeavePages();
+  uint64_t LeavePages(FileRange range) const override {
+    uint64_t bytes = 0;
+    for (const JoinedPart& part : parts_) {
+      bytes += part.source->LeavePages(range.From(bytes));
+    }
+    return bytes;
   }
 
   const std::byte* Mapped(const WeightInfo& info) const override {

@@ -90,10 +90,15 @@ class SafetensorsSource final : public WeightSource {
 
   absl::Span<const WeightInfo> weights() const override { return infos_; }
 
-  void LeavePages() const override {
+  uint64_t LeavePages(FileRange range) const override {
+    uint64_t bytes = 0;
     for (const WeightFile& file : files_) {
-      if (file.map.has_value()) file.map->LeavePages();
+      if (!file.map.has_value()) continue;
+      const FileRange own = range.From(bytes);
+      file.map->LeavePages(own.begin, own.end);
+      bytes += file.map->bytes().size();
     }
+    return bytes;
   }
 
   const std::byte* Mapped(const WeightInfo& info) const override {

@@ -35,7 +35,9 @@ class SlicedSource final : public WeightSource {
 
   absl::Span<const WeightInfo> weights() const override { return infos_; }
 
-  void LeavePages() const override { stored_->LeavePages(); }
+  uint64_t LeavePages(FileRange range) const override {
+    return stored_->LeavePages(range);
+  }
 
   const std::byte* Mapped(const WeightInfo& info) const override {
     const SlicedTensor* entry = Locate(info);

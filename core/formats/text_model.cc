@@ -232,7 +232,9 @@ class TextSource final : public WeightSource {
 
   absl::Span<const WeightInfo> weights() const override { return infos_; }
 
-  void LeavePages() const override { stored_->LeavePages(); }
+  uint64_t LeavePages(FileRange range) const override {
+    return stored_->LeavePages(range);
+  }
 
   const std::byte* Mapped(const WeightInfo& info) const override {
     const WeightInfo* own = Find(info.name);

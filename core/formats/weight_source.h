@@ -4,6 +4,7 @@
 #ifndef INLAY_CORE_FORMATS_WEIGHT_SOURCE_H_
 #define INLAY_CORE_FORMATS_WEIGHT_SOURCE_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -36,6 +37,16 @@ struct WeightInfo {
   InputCodes input_codes = InputCodes::kNone;
 };
 
+struct FileRange {
+  uint64_t begin = 0;
+  uint64_t end = UINT64_MAX;
+
+  // As counted from `bytes` on.
+  FileRange From(uint64_t bytes) const {
+    return {begin - std::min(begin, bytes), end - std::min(end, bytes)};
+  }
+};
+
 // Immutable after construction; every method may run from any number of
 // threads.
 class WeightSource {
@@ -54,9 +65,10 @@ class WeightSource {
   // Copies bytes [offset, offset + destination.size()) of the tensor.
   virtual absl::Status Read(const WeightInfo& info, uint64_t offset,
                             absl::Span<std::byte> destination) const = 0;
-  // MappedFile::LeavePages() of the files: what was read counts no longer as
-  // the process's memory.
-  virtual void LeavePages() const = 0;
+  // MappedFile::LeavePages() of these bytes of the files, counted through all
+  // of them: what was read counts no longer as the process's memory. The bytes
+  // of all, whatever the range.
+  virtual uint64_t LeavePages(FileRange range) const = 0;
 };
 
 }  // namespace inlay

@@ -339,6 +339,14 @@ absl::Status Decoder::Logits(TensorView hidden, TensorView logits,
   return softcap_.Run(finish, stream);
 }
 
+bool Decoder::LeaveSomePages(uint64_t* at) const {
+  constexpr uint64_t kPieceBytes = uint64_t{16} << 20;
+  if (storage_.source == nullptr) return false;
+  const uint64_t begin = *at;
+  *at += kPieceBytes;
+  return storage_.source->LeavePages({begin, *at}) > *at;
+}
+
 absl::Status Decoder::Pooled(TensorView hidden, TensorView y,
                              absl::Span<std::byte> workspace,
                              Stream& stream) const {

@@ -99,6 +99,7 @@ class Decoder : public Model {
   absl::Status Pooled(TensorView hidden, TensorView y,
                       absl::Span<std::byte> workspace,
                       Stream& stream) const override;
+  bool LeaveSomePages(uint64_t* at) const override;
   absl::StatusOr<ExpertFetchCounts> ReadExpertCounts(
       Stream& stream) const override;
 

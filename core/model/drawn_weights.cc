@@ -33,7 +33,7 @@ class DrawnWeights final : public WeightSource {
 
   absl::Span<const WeightInfo> weights() const override { return infos_; }
   const std::byte* Mapped(const WeightInfo&) const override { return nullptr; }
-  void LeavePages() const override {}
+  uint64_t LeavePages(FileRange) const override { return 0; }
 
   absl::Status Read(const WeightInfo& info, uint64_t offset,
                     absl::Span<std::byte> destination) const override {

@@ -208,6 +208,10 @@ class Model {
   virtual absl::Status Pooled(TensorView hidden, TensorView y,
                               absl::Span<std::byte> workspace,
                               Stream& stream) const = 0;
+  // Has pages of the files that weights lie in leave the process's memory, some
+  // from byte `*at` of all files on, which moves on; they come back where they
+  // are read again. False: none are left.
+  virtual bool LeaveSomePages(uint64_t* /*at*/) const { return false; }
   // What steps so far found of the experts they needed, over all layers whose
   // experts lie in host memory (`steps` is theirs too); waits for the stream.
   // For tests and measurements.

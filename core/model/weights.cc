@@ -581,7 +581,7 @@ absl::StatusOr<WeightStorage> WeightLoader::TakeStorage() {
     storage_.source = nullptr;  // all of it has been copied
     INLAY_RETURN_IF_ERROR(Report(bytes_));
   }
-  if (files_.weights != nullptr) files_.weights->LeavePages();
+  if (files_.weights != nullptr) files_.weights->LeavePages({});
   return std::move(storage_);
 }
 

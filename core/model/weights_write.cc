@@ -26,7 +26,7 @@ absl::Status WeightLoader::Report(uint64_t done) {
   constexpr uint64_t kMostPages = 256 << 20;
   if (mode_ == Mode::kLoad && files_.weights != nullptr &&
       done >= left_ + kMostPages) {
-    files_.weights->LeavePages();
+    files_.weights->LeavePages({});
     left_ = done;
   }
   if (mode_ == Mode::kLoad && progress_ && !progress_(done, total_bytes_)) {

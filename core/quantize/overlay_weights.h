@@ -41,7 +41,9 @@ class OverlayWeights : public WeightSource, public ExpertLender {
   absl::Span<const WeightInfo> weights() const override { return infos_; }
   // Null of matrices that are lent.
   const std::byte* Mapped(const WeightInfo& info) const override;
-  void LeavePages() const override { base_->LeavePages(); }
+  uint64_t LeavePages(FileRange range) const override {
+    return base_->LeavePages(range);
+  }
   // INVALID_ARGUMENT for matrices that are lent.
   absl::Status Read(const WeightInfo& info, uint64_t offset,
                     absl::Span<std::byte> destination) const override;

@@ -13,9 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/file_pages.h"
+
 namespace inlay {
 namespace {
 
+using ::inlay::testing::FileKilobytes;
 using ::testing::HasSubstr;
 
 class MappedFileTest : public ::testing::Test {
@@ -81,17 +84,6 @@ TEST_F(MappedFileTest, SeesTheBytes) {
   }
 }
 
-// Of files, of this process's memory; 0 where the system does not say.
-int64_t FileKilobytes() {
-  std::ifstream status("/proc/self/status");
-  std::string word;
-  int64_t kilobytes = 0;
-  while (status >> word) {
-    if (word == "RssFile:" && status >> kilobytes) break;
-  }
-  return kilobytes;
-}
-
 TEST_F(MappedFileTest, PagesLeaveAndComeBack) {
   constexpr int64_t kKilobytes = 16 << 10;
   const std::string text(kKilobytes << 10, 'x');
@@ -101,10 +93,17 @@ TEST_F(MappedFileTest, PagesLeaveAndComeBack) {
   if (before == 0) GTEST_SKIP() << "the system does not say";
   EXPECT_EQ(Text(map->bytes()), text);
   EXPECT_GE(FileKilobytes(), before + kKilobytes / 2);
-  map->LeavePages();
+  map->LeavePages(0, UINT64_MAX);
   EXPECT_LE(FileKilobytes(), before + kKilobytes / 2);
   EXPECT_EQ(Text(map->bytes()), text);
-  MappedFile::Open(Write("empty", ""))->LeavePages();
+  // Three quarters of them, from within a page on.
+  map->LeavePages((kKilobytes << 8) + 5, UINT64_MAX);
+  EXPECT_LE(FileKilobytes(), before + kKilobytes / 2);
+  EXPECT_GE(FileKilobytes(), before + kKilobytes / 8);
+  map->LeavePages(UINT64_MAX, UINT64_MAX);
+  map->LeavePages(9, 3);
+  EXPECT_EQ(Text(map->bytes()), text);
+  MappedFile::Open(Write("empty", ""))->LeavePages(0, UINT64_MAX);
 }
 
 TEST_F(MappedFileTest, ReadsAnyRange) {

@@ -51,7 +51,10 @@ class MemoryWeights : public WeightSource {
                 destination.size(), destination.data());
     return absl::OkStatus();
   }
-  void LeavePages() const override { ++num_left_; }
+  uint64_t LeavePages(FileRange) const override {
+    ++num_left_;
+    return 0;
+  }
   int num_left() const { return num_left_; }
 
  private:

@@ -7,11 +7,13 @@
 
 #include "core/formats/safetensors_index.h"
 #include "tests/core/formats/format_test_util.h"
+#include "tests/support/file_pages.h"
 #include "tests/support/paths/paths.h"
 
 namespace inlay {
 namespace {
 
+using ::inlay::testing::FileKilobytes;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -140,6 +142,46 @@ TEST_P(SafetensorsSourceTest, JoinsShards) {
   EXPECT_THAT(ReadAll(**source, (*source)->weights()[1]),
               ElementsAre(std::byte{0}));
   EXPECT_EQ((*source)->Find("skipped"), nullptr);
+}
+
+// Bytes are counted through all shards.
+TEST_P(SafetensorsSourceTest, PagesLeaveByRange) {
+  constexpr int64_t kBytes = 8 << 20;
+  for (const std::string name : {"a", "b"}) {
+    folder_.Write(name + ".safetensors",
+                  SafetensorsFile(R"({")" + name +
+                                      R"(":{"dtype":"U8","shape":[8388608],)"
+                                      R"("data_offsets":[0,8388608]}})",
+                                  kBytes));
+  }
+  folder_.Write(kIndex,
+                R"({"weight_map":{"a":"a.safetensors","b":"b.safetensors"}})");
+  const auto source = Open();
+  ASSERT_TRUE(source.ok()) << source.status();
+  const auto pages_of = [&](size_t i) {
+    const int64_t before = FileKilobytes();
+    const WeightInfo& info = (*source)->weights()[i];
+    const std::byte* data = (*source)->Mapped(info);
+    int sum = 0;
+    for (uint64_t at = 1; at < info.bytes; at += 4096) {
+      sum += static_cast<int>(data[at]);
+    }
+    EXPECT_GT(sum, 0);
+    return FileKilobytes() - before;
+  };
+  if (GetParam() == WeightAccess::kRead) {
+    EXPECT_EQ((*source)->LeavePages({}), 0u) << "nothing is mapped";
+    return;
+  }
+  if (FileKilobytes() == 0) GTEST_SKIP() << "the system does not say";
+  pages_of(0);
+  pages_of(1);
+  EXPECT_GT((*source)->LeavePages({0, kBytes}), 2u * kBytes);
+  EXPECT_LT(pages_of(1), kBytes >> 12) << "they did not leave";
+  EXPECT_GT(pages_of(0), kBytes >> 11) << "they left";
+  (*source)->LeavePages({kBytes + (64 << 10), UINT64_MAX});
+  EXPECT_LT(pages_of(0), kBytes >> 12);
+  EXPECT_GT(pages_of(1), kBytes >> 11);
 }
 
 TEST_P(SafetensorsSourceTest, NamesWhatIsMissing) {

@@ -56,7 +56,7 @@ class PagedWeights : public WeightSource {
                 destination.size());
     return absl::OkStatus();
   }
-  void LeavePages() const override {}
+  uint64_t LeavePages(FileRange) const override { return 0; }
 
  private:
   struct Pages {

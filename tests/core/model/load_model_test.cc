@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/model/inspect.h"
@@ -215,6 +216,54 @@ TEST_F(LoadModelTest, MissingAndWronglyShapedTensors) {
   status = LoadModel(files, *device_, {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("[31]"));
+}
+
+// Another's weights, in files of 40 MiB.
+class LargeFiles : public WeightSource {
+ public:
+  explicit LargeFiles(std::shared_ptr<const WeightSource> weights)
+      : weights_(std::move(weights)) {}
+  absl::Span<const WeightInfo> weights() const override {
+    return weights_->weights();
+  }
+  const std::byte* Mapped(const WeightInfo& info) const override {
+    return weights_->Mapped(info);
+  }
+  absl::Status Read(const WeightInfo& info, uint64_t offset,
+                    absl::Span<std::byte> destination) const override {
+    return weights_->Read(info, offset, destination);
+  }
+  uint64_t LeavePages(FileRange range) const override {
+    left.push_back(range);
+    return uint64_t{40} << 20;
+  }
+
+  mutable std::vector<FileRange> left;
+
+ private:
+  const std::shared_ptr<const WeightSource> weights_;
+};
+
+TEST_F(LoadModelTest, PagesLeaveInPieces) {
+  ModelFiles files = *OpenModelFiles(TestData() + "/models/llama3", {});
+  const auto source = std::make_shared<LargeFiles>(std::move(files.weights));
+  files.weights = source;
+  const auto model = Load(files);
+  source->left.clear();
+  uint64_t at = 0;
+  EXPECT_TRUE(model->LeaveSomePages(&at));
+  EXPECT_TRUE(model->LeaveSomePages(&at));
+  EXPECT_FALSE(model->LeaveSomePages(&at));
+  ASSERT_EQ(source->left.size(), 3u);
+  uint64_t end = 0;
+  for (const FileRange& range : source->left) {
+    EXPECT_EQ(range.begin, end);
+    EXPECT_GT(range.end, range.begin);
+    end = range.end;
+  }
+  EXPECT_GE(end, uint64_t{40} << 20);
+  at = 0;
+  EXPECT_FALSE(Load(Random(SmallLlama()))->LeaveSomePages(&at));
 }
 
 TEST_F(LoadModelTest, ForwardRefusesASmallWorkspace) {
