@@ -58,19 +58,23 @@ absl::Status RunGemmCuda(const GemmDesc& desc, const GemmParams& params,
   CudaStream& cuda = CudaStream::Of(stream);
   // One way for all numbers of rows, or the best for each. cuBLAS takes no
   // weights of another type than x.
+  const auto cublas = [&] {
+    return desc.weight == desc.activation && StateOf(cuda).cublas.ok();
+  };
   if (!desc.batch_invariant) {
     if (SkinnyServes(desc, params, cuda))
       return RunSkinnyGemm(desc, params, {}, cuda);
-    if (params.x.rows() <= kGemvRows) return RunGemv(desc, params, cuda);
+    if (params.x.rows() <= kGemvRows &&
+        (GemvReadsOnce(desc, params, cuda) || !cublas())) {
+      return RunGemv(desc, params, cuda);
+    }
   } else if (SkinnyTakes(desc, params, cuda)) {
     return RunGemmInOneOrder(desc, params, cuda);
   }
-  const bool cublas = StateOf(cuda).cublas.ok();
-  if (!cublas && SkinnyTakes(desc, params, cuda)) {
-    return RunGemmInOneOrder(desc, params, cuda);
-  }
-  if (desc.weight != desc.activation || !cublas) {
-    return RunGemv(desc, params, cuda);
+  if (!cublas()) {
+    return SkinnyTakes(desc, params, cuda)
+               ? RunGemmInOneOrder(desc, params, cuda)
+               : RunGemv(desc, params, cuda);
   }
   const absl::Status status = (*StateOf(cuda).cublas)->Run(desc, params, cuda);
   // Odd strides of 16-bit types.

@@ -78,14 +78,34 @@ int64_t BulkGemvRows(const GemmDesc& desc, const TensorView& x,
   return m;
 }
 
+namespace {
+
+// What a launch takes.
+struct GemvPart {
+  bool bulk = false;
+  int64_t rows = 0;  // of x; 0: none of the kernels on tensor cores serves
+};
+
+GemvPart PartOf(const GemmDesc& desc, const GemmParams& params,
+                const CudaStream& stream) {
+  if (desc.activation == desc.weight) {
+    const int64_t rows = BulkGemvRows(desc, params.x, params.w, stream);
+    if (rows > 0) return {true, rows};
+  }
+  return {false, RingGemvRows(desc, params)};
+}
+
+}  // namespace
+
+bool GemvReadsOnce(const GemmDesc& desc, const GemmParams& params,
+                   const CudaStream& stream) {
+  const GemvPart part = PartOf(desc, params, stream);
+  return part.rows == 0 || params.x.rows() <= part.rows;
+}
+
 absl::Status RunGemv(const GemmDesc& desc, const GemmParams& params,
                      CudaStream& stream) {
-  int64_t most = 0;
-  if (desc.activation == desc.weight) {
-    most = BulkGemvRows(desc, params.x, params.w, stream);
-  }
-  const bool bulk = most > 0;
-  if (!bulk) most = RingGemvRows(desc, params);
+  const auto [bulk, most] = PartOf(desc, params, stream);
   if (most == 0) return RunGemvPlain(desc, params, stream);
   const int64_t rows = params.x.rows();
   for (int64_t first = 0; first < rows; first += most) {

@@ -63,6 +63,11 @@ absl::Status RunGemvPlain(const GemmDesc& desc, const GemmParams& params,
 int64_t BulkGemvRows(const GemmDesc& desc, const TensorView& x,
                      const TensorView& w, const CudaStream& stream);
 
+// Whether RunGemv reads the weights once for all rows of x, at most kGemvRows:
+// the kernel before Hopper has no room for many rows of a long k.
+bool GemvReadsOnce(const GemmDesc& desc, const GemmParams& params,
+                   const CudaStream& stream);
+
 // The fastest of these that serves, in parts of as many rows as fit. Which one
 // it is does not depend on the number of rows.
 absl::Status RunGemv(const GemmDesc& desc, const GemmParams& params,
