@@ -3,14 +3,10 @@
 #ifndef INLAY_EXAMPLES_INLAY_BANDWIDTH_H_
 #define INLAY_EXAMPLES_INLAY_BANDWIDTH_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace inlay::cli {
-
-// The sum of `count` words, a multiple of 32, as fast as one thread can read.
-uint64_t SumWords(const uint64_t* words, size_t count);
 
 // Threads over an array of 512 MiB, well above common last-level caches.
 class ReadBandwidth {
