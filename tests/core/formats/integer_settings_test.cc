@@ -126,10 +126,10 @@ TEST(IntegerSettings, AutoRoundRefuses) {
     absl::StatusCode code;
     std::string text;
   } cases[] = {
-      {"packing_format", "auto_round:llm_compressor", kUnsupported,
-       "packing_format is \"auto_round:llm_compressor\"; supported: "
+      {"packing_format", "auto_round:llm_compressor_nvfp4_e5m3", kUnsupported,
+       "packing_format is \"auto_round:llm_compressor_nvfp4_e5m3\"; supported: "
        "auto_round, "},
-      {"packing_format", "auto_round:fp8", kUnsupported, "fp8"},
+      {"packing_format", "auto_round:fp8:x", kUnsupported, "fp8:x"},
       {"packing_format", "mlx", kUnsupported, "mlx"},
       {"packing_format", "auto_round:auto_gptq:x", kUnsupported, "gptq:x"},
       {"packing_format", 3, kInvalid, "packing_format"},
@@ -181,6 +181,86 @@ TEST(IntegerSettings, AutoRoundRefuses) {
   awq["packing_format"] = "auto_round:auto_awq";
   awq["bits"] = 8;
   ExpectError(open(awq), kUnsupported, "bits is \"8\"; supported: 4");
+}
+
+// What AutoRound itself packs: packings_test.cc.
+TEST(IntegerSettings, AutoRoundFloats) {
+  const auto zeros = [](const std::vector<Change>& tensors) {
+    auto weights = std::make_shared<MemoryWeights>(true);
+    const std::vector<float> values(1 << 12, 0.5f);
+    for (const Change& tensor : tensors) {
+      weights->Add(tensor.name, *tensor.dtype, tensor.shape, values.data());
+    }
+    return weights;
+  };
+  const auto mixed = zeros({{"a.weight_packed", DType::kU8, {4, 32}},
+                            {"a.weight_scale", DType::kU8, {4, 2}},
+                            {"b.weight", DType::kF8E4M3, {4, 64}},
+                            {"b.weight_scale", DType::kU8, {4, 2}},
+                            {"c.weight", DType::kF32, {4, 64}}});
+  const Json mx = {{"quant_method", "auto-round"},
+                   {"bits", 4},
+                   {"group_size", 32},
+                   {"data_type", "mx_fp"},
+                   {"act_bits", 4},
+                   {"packing_format", "auto_round:llm_compressor"},
+                   {"extra_config",
+                    {{"b", {{"bits", 8}, {"data_type", "mx_fp_rceil"}}},
+                     {"c", {{"bits", 16}, {"data_type", "float"}}}}}};
+  const auto opened = OpenQuantized(mx, mixed);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ((*opened)->Find("a.weight")->dtype, DType::kMXFP4);
+  EXPECT_EQ((*opened)->Find("b.weight")->dtype, DType::kF8_G32);
+  EXPECT_EQ((*opened)->Find("b.weight")->input_codes, InputCodes::kNone);
+  EXPECT_EQ((*opened)->weights().size(), 3u);
+  const auto refuses = [](Json config, const char* key, const Json& value,
+                          const auto& weights, absl::StatusCode code,
+                          const std::string& text) {
+    config[key] = value;
+    ExpectError(OpenQuantized(config, weights).status(), code, text);
+  };
+  refuses(mx, "data_type", "int", mixed, kUnsupported, "data_type is \"int\"");
+  refuses(mx, "rotation_config", {{"a", 1}}, mixed, kUnsupported,
+          "rotation_config");
+  refuses(mx, "extra_config", {{"b", {{"data_type", "int"}}}}, mixed,
+          kUnsupported, "extra_config: \"b\"'s data_type");
+  refuses(mx, "sym", true,
+          zeros({{"b.weight", DType::kF8E4M3, {4, 64}},
+                 {"b.weight_scale", DType::kF32, {4, 2}}}),
+          kInvalid, "b.weight_scale");
+  const auto channels = zeros({{"l.weight", DType::kF8E4M3, {4, 64}},
+                               {"l.weight_scale", DType::kBF16, {4}},
+                               {"m.weight", DType::kF8E4M3, {4, 64}},
+                               {"m.weight_scale", DType::kBF16, {1}},
+                               {"m.input_scale", DType::kBF16, {1}}});
+  Json fp8 = {{"quant_method", "auto-round"},
+              {"bits", 8},
+              {"group_size", -1},
+              {"data_type", "fp"},
+              {"act_bits", 8},
+              {"fmt", "e4m3"},
+              {"packing_format", "auto_round:fp8_static"}};
+  const auto input_codes = [&](const auto& weights) {
+    const auto source = OpenQuantized(fp8, weights);
+    EXPECT_TRUE(source.ok()) << source.status();
+    const WeightInfo* l = source.ok() ? (*source)->Find("l.weight") : nullptr;
+    EXPECT_TRUE(l != nullptr && l->dtype == DType::kF8_G32);
+    return l == nullptr ? InputCodes::kInt8 : l->input_codes;
+  };
+  EXPECT_EQ(input_codes(channels), InputCodes::kFp8);
+  refuses(fp8, "group_size", 128, channels, kUnsupported,
+          "group_size is \"128\"");
+  refuses(fp8, "group_size", Json::array({2, 32}), channels,
+          absl::StatusCode::kNotFound, "l.weight_scale_inv");
+  refuses(fp8, "fmt", "e5m2", channels, kUnsupported, "fmt is \"e5m2\"");
+  refuses(fp8, "data_type", "fp8_e5m2", channels, kUnsupported, "fp8_e5m2");
+  fp8.erase("packing_format");  // weights alone
+  fp8["act_bits"] = 16;
+  EXPECT_EQ(input_codes(channels), InputCodes::kNone);
+  fp8["group_size"] = Json::array({2, 32});
+  EXPECT_EQ(input_codes(zeros({{"l.weight", DType::kF8E4M3, {4, 64}},
+                               {"l.weight_scale_inv", DType::kBF16, {2, 2}}})),
+            InputCodes::kNone);
 }
 
 TEST(IntegerSettings, GptqRefuses) {

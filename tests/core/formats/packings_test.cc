@@ -54,7 +54,7 @@ TEST(PackingsTest, LibrariesLayersAreRead) {
     CheckLayer(checkpoint, DTypeName(weight->dtype), false);
     ++layers;
   }
-  EXPECT_EQ(layers, 15);
+  EXPECT_EQ(layers, 19);
 }
 
 }  // namespace

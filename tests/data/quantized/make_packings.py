@@ -47,10 +47,53 @@ def auto_round_gptq(bits, less_one, seed, k=32):
 
 def auto_round_awq(seed):
     from auto_round.export.export_to_awq.utils import WQLinear_GEMM
-    scales, zeros, dense = draw(4, 0, seed, k=64)
+    scales, zeros, dense = draw(4, 0, seed, n=8, k=64)
     packed = WQLinear_GEMM.from_linear(linear(dense), 4, GROUP, scales=scales.T.contiguous(), zeros=zeros.T.contiguous(), device='cpu')
     settings = {'quant_method': 'auto-round', 'bits': 4, 'group_size': GROUP, 'sym': False, 'packing_format': 'auto_round:auto_awq'}
     return settings, packed.state_dict(), dense
+
+
+def levels_of(shape):
+    """Random e2m1 with a 6 in every 16 of a row."""
+    levels = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6])[torch.randint(0, 8, shape)] * (1 - 2 * torch.randint(0, 2, shape))
+    levels[:, ::16] = 6
+    return levels
+
+
+def e4m3_of(shape):
+    """Random e4m3 with 448 first in every row."""
+    codes = torch.randint(0, 127, shape, dtype=torch.uint8)
+    codes[:, 0] = 126
+    return (codes + 128 * torch.randint(0, 2, shape, dtype=torch.uint8)).view(torch.float8_e4m3fn).float()
+
+
+def auto_round_mx(data_type, bits, group, seed):
+    from auto_round.export.export_to_autoround.qlinear_fp import QuantLinear
+    torch.manual_seed(seed)
+    shape, options = (8, 64), {}
+    exponents = torch.randint(-6, -2, (8, 64 // group)).float()
+    dense = (levels_of(shape) if bits == 4 else e4m3_of(shape)) * (2.0 ** exponents).repeat_interleave(group, 1)
+    packed = QuantLinear(bits, group, 64, 8, False, data_type=data_type, act_bits=bits)
+    if data_type == 'nv_fp':  # its scales times the factor
+        options, exponents = dict(global_scale=torch.tensor([16.0])), 16 * 2.0 ** exponents
+    packed.pack(linear(dense), exponents, device='cpu', **options)
+    settings = {'quant_method': 'auto-round', 'bits': bits, 'group_size': group, 'sym': True, 'data_type': data_type, 'act_bits': bits,
+                'act_data_type': data_type, 'packing_format': 'auto_round:llm_compressor'}
+    return settings, {name: tensor for name, tensor in packed.state_dict().items() if name != 'input_global_scale'}, dense
+
+
+def auto_round_fp8(seed):
+    from auto_round.export.export_to_autoround.export_to_fp8 import pack_layer
+    torch.manual_seed(seed)
+    scales = 2.0 ** torch.randint(-6, -2, (8, 1)).float()
+    dense = e4m3_of((8, 64)) * scales
+    model = torch.nn.Module()
+    model.dtype, model.l = torch.bfloat16, linear(dense)
+    model.l.scale, model.l.zp, model.l.group_size, model.l.bits, model.l.act_bits = scales, None, -1, 8, 8
+    pack_layer('l', model, 'fp', 'cpu')
+    settings = {'quant_method': 'auto-round', 'bits': 8, 'group_size': -1, 'data_type': 'fp', 'act_bits': 8, 'fmt': 'e4m3',
+                'activation_scheme': 'static', 'packing_format': 'auto_round:fp8_static'}
+    return settings, model.l.state_dict(), dense
 
 
 def awq_gemv(seed):
@@ -96,18 +139,14 @@ def quark_cases():
     torch.manual_seed(3)
     shape = (8, 64)
     by_row, by_group = 2.0 ** torch.randint(-6, -2, (8, 1)).float(), 2.0 ** torch.randint(-6, -2, (8, 2)).float().repeat_interleave(32, 1)
-    e4m3 = torch.randint(0, 127, shape, dtype=torch.uint8)
-    e4m3[:, 0] = 126  # 448
-    e4m3 = (e4m3 + 128 * torch.randint(0, 2, shape, dtype=torch.uint8)).view(torch.float8_e4m3fn).float()
+    e4m3 = e4m3_of(shape)
     options = dict(is_dynamic=False)
     rounded = dict(options, scale_type='float', round_method='half_even')
-    levels = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6])[torch.randint(0, 8, shape)] * (1 - 2 * torch.randint(0, 2, shape))
-    levels[:, ::32] = 6
     yield 'quark_fp8', quark(config.FP8E4M3PerTensorSpec(observer_method='min_max', **options), e4m3 / 16)
     yield 'quark_fp8_channel', quark(config.FP8E4M3PerChannelSpec(ch_axis=0, **options), e4m3 * by_row)
     codes = full(-127, 127, shape, 1)
     yield 'quark_int8', quark(config.Int8PerChannelSpec(symmetric=True, ch_axis=0, **rounded), codes * by_row, to_the_end(codes, 127) * by_row)
-    yield 'quark_mxfp4', quark(config.OCP_MXFP4Spec(ch_axis=-1, **options), levels * by_group)
+    yield 'quark_mxfp4', quark(config.OCP_MXFP4Spec(ch_axis=-1, **options), levels_of(shape) * by_group)
     yield 'quark_uint4', quark(config.Uint4PerGroupSpec(symmetric=False, ch_axis=1, group_size=32, **rounded), full(-5, 10, shape, 2) * by_group)
     codes = full(-7, 7, shape, 2)
     settings, packed, dense = quark(config.Int4PerGroupSpec(symmetric=True, ch_axis=1, group_size=32, **rounded), codes * by_group,
@@ -119,10 +158,18 @@ def quark_cases():
     yield 'quark_awq', (settings, {names[name]: tensor for name, tensor in packed.items()}, dense)
 
 
+def without_nulls(settings):
+    if not isinstance(settings, dict):
+        return settings
+    return {key: without_nulls(value) for key, value in settings.items() if value is not None and value != {}}
+
+
 def main():
     cases = {f'gptq_{bits}': auto_round_gptq(bits, True, bits, 64 if bits == 3 else 32) for bits in (2, 3, 5, 8)}
-    cases |= {f'gptq_{bits}_v2': auto_round_gptq(bits, False, 10 + bits, 64 if bits == 4 else 32) for bits in (3, 4)}
+    cases |= {f'gptq_{bits}_v2': auto_round_gptq(bits, False, 10 + bits) for bits in (3, 4)}
     cases |= {'awq': auto_round_awq(20), 'awq_gemv': awq_gemv(21)}
+    cases |= {'mxfp4': auto_round_mx('mx_fp', 4, 32, 22), 'mxfp8': auto_round_mx('mx_fp', 8, 32, 23),
+              'nvfp4': auto_round_mx('nv_fp', 4, 16, 24), 'fp8': auto_round_fp8(25)}
     cases |= dict(quark_cases())
     tensors = {}
     for name, (settings, packed, dense) in cases.items():
@@ -132,7 +179,7 @@ def main():
     folder = HERE / 'packings'
     folder.mkdir(exist_ok=True)
     save_file(tensors, folder / 'model.safetensors')
-    lines = [f'"{name}": {json.dumps(case[0])}' for name, case in cases.items()]
+    lines = [f'"{name}": {json.dumps(without_nulls(case[0]))}' for name, case in cases.items()]
     (folder / 'settings.json').write_text('{\n' + ',\n'.join(lines) + '\n}\n')
 
 
