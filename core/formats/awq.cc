@@ -1,106 +1,37 @@
-// AWQ checkpoints (AutoAWQ, "gemm" layout). Of a layer with k inputs, n
-// outputs:
-//   qweight i32 [k, n / 8]        outputs packed into words
-//   qzeros  i32 [groups, n / 8]   likewise
-//   scales  [groups, n]
-//
-//   weight[o][i] = scales[g][o] * (code[i][o] - zero[g][o])
-//   g = i / group_size
-//
-// Field f of word c holds output 8 c + {0, 2, 4, 6, 1, 3, 5, 7}[f].
-// Source: the file layout of github.com/casper-hansen/AutoAWQ (WQLinear_GEMM).
-#include <algorithm>
-#include <array>
-#include <utility>
+// AWQ checkpoints (AutoAWQ, GPTQModel, AutoRound's and AMD Quark's awq
+// folders): settings; awq_layer.h has the layouts. Symmetric ones ("zero_point"
+// false) have their zero points all the same. Quark's say a "pack_method", and
+// its symmetric ones are signed.
+// Source: github.com/casper-hansen/AutoAWQ (models/_config.py),
+// github.com/ModelCloud/GPTQModel (quantization/config.py) and PyPI's amd-quark
+// (quark/torch/export/main_export/quant_config_parser.py).
+#include <string>
 
 #include "absl/strings/ascii.h"
-#include "core/formats/input_major_layer.h"
+#include "core/formats/awq_layer.h"
+#include "core/formats/integer_settings.h"
 #include "core/formats/quantized_methods.h"
 #include "core/formats/quantized_settings.h"
-#include "core/formats/stored_tensor.h"
-#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
 namespace {
 
-constexpr int kAwqFields = 8;
-// The field of each of a word's outputs: the inverse of the order above.
-constexpr std::array<uint8_t, 8> kAwqFieldOf = {0, 4, 1, 5, 2, 6, 3, 7};
+constexpr int64_t kAwqBits[] = {4};
 
-// The group size.
-absl::StatusOr<int64_t> ReadAwqGroupSize(const Json& config) {
-  INLAY_ASSIGN_OR_RETURN(const int64_t bits, JsonInt(config, "bits", 4, 0, 64));
-  if (bits != 4) {
-    return UnsupportedSetting("bits", FormattedString("%d", bits), "4");
-  }
-  INLAY_ASSIGN_OR_RETURN(const std::string version,
-                         JsonString(config, "version", "gemm"));
-  if (absl::AsciiStrToLower(version) != "gemm") {
-    return UnsupportedSetting("version", version, "gemm");
-  }
-  INLAY_ASSIGN_OR_RETURN(const bool zero_point,
-                         JsonBool(config, "zero_point", true));
-  if (!zero_point) return UnsupportedSetting("zero_point", "false", "true");
-  INLAY_RETURN_IF_ERROR(CheckNames(config, "modules_to_not_convert"));
-  return GroupSizeSetting(config, 128);
-}
-
-class AwqLayer final : public InputMajorLayer {
- public:
-  AwqLayer(const std::string& layer, Grouping grouping,
-           const InputMajorTensors& tensors, const ZeroPacking& packing,
-           std::shared_ptr<const WeightSource> stored)
-      : InputMajorLayer(layer, std::move(grouping), tensors, packing,
-                        std::move(stored)) {}
-
- private:
-  // 64 inputs at a time: each output gets a run of 64 bytes.
-  absl::Status LoadCodes(Band& band) const override {
-    constexpr int64_t kTile = 64;
-    const int64_t k = grouping().k;
-    const int64_t first_word = band.first / kAwqFields;
-    const int64_t words =
-        (band.first + band.rows - 1) / kAwqFields + 1 - first_word;
-    std::vector<std::byte> tile(static_cast<size_t>(kTile * words * 4));
-    for (int64_t i0 = 0; i0 < k; i0 += kTile) {
-      const int64_t inputs = std::min(kTile, k - i0);
-      INLAY_RETURN_IF_ERROR(ReadStrip(stored(), codes(), i0, inputs,
-                                      first_word * 4, words * 4, tile.data()));
-      for (int64_t row = 0; row < band.rows; ++row) {
-        const int64_t output = band.first + row;
-        const int64_t word = output / kAwqFields - first_word;
-        const int shift =
-            4 * kAwqFieldOf[static_cast<size_t>(output % kAwqFields)];
-        uint8_t* const to = band.codes.data() + row * k + i0;
-        for (int64_t i = 0; i < inputs; ++i) {
-          to[i] = LoadWord(tile.data(), i * words + word) >> shift & 0xf;
-        }
-      }
+// Whether it is "gemv", else "gemm".
+absl::StatusOr<bool> ReadAwqVersion(const Json& config) {
+  std::string layout = "gemm";
+  // GPTQModel has it by all three names.
+  for (const char* key : {"format", "checkpoint_format", "version"}) {
+    INLAY_ASSIGN_OR_RETURN(const std::string name,
+                           JsonString(config, key, layout));
+    layout = absl::AsciiStrToLower(name);
+    if (layout != "gemm" && layout != "gemv") {
+      return UnsupportedSetting(key, name, "gemm, gemv");
     }
-    return absl::OkStatus();
   }
-};
-
-absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindAwqLayer(
-    const std::shared_ptr<const WeightSource>& stored, int64_t group_size,
-    const std::string& layer) {
-  INLAY_ASSIGN_OR_RETURN(
-      const WeightInfo* codes,
-      StoredMatrix(*stored, layer + ".qweight", {DType::kI32}));
-  const int64_t k = codes->shape[0];
-  const int64_t n = FieldsIn(codes->shape[1], kAwqFields);
-  INLAY_RETURN_IF_ERROR(CheckLayerSize(layer, n, k));
-  const int64_t groups = (k - 1) / std::min(group_size, k) + 1;
-  INLAY_ASSIGN_OR_RETURN(
-      const InputMajorTensors tensors,
-      FindInputMajorTensors(*stored, layer, codes, n, groups, 4));
-  INLAY_ASSIGN_OR_RETURN(Grouping grouping,
-                         ContiguousGroups(layer, k, group_size));
-  ZeroPacking packing;
-  packing.field_of = kAwqFieldOf;
-  return std::make_unique<AwqLayer>(layer, std::move(grouping), tensors,
-                                    packing, stored);
+  return layout == "gemv";
 }
 
 }  // namespace
@@ -108,15 +39,33 @@ absl::StatusOr<std::unique_ptr<const QuantizedLayer>> FindAwqLayer(
 absl::StatusOr<QuantizedLayers> FindAwqLayers(
     const Json& config, const std::shared_ptr<const WeightSource>& stored,
     std::string_view) {
-  INLAY_ASSIGN_OR_RETURN(const int64_t group_size, ReadAwqGroupSize(config));
-  QuantizedLayers found;
-  for (const std::string& layer : LayersWith(*stored, ".qweight")) {
-    INLAY_ASSIGN_OR_RETURN(auto made, FindAwqLayer(stored, group_size, layer));
-    found.layers.push_back(std::move(made));
-    for (const char* suffix : {".qweight", ".qzeros", ".scales"}) {
-      found.consumed.push_back(layer + suffix);
-    }
+  AwqScheme scheme;
+  INLAY_RETURN_IF_ERROR(AddDefaultChoices(config, 4, kAwqBits, scheme.choices));
+  INLAY_RETURN_IF_ERROR(AddDynamicChoices(config, kAwqBits, scheme.choices));
+  INLAY_ASSIGN_OR_RETURN(const bool zero_point,
+                         JsonBool(config, "zero_point", true));
+  INLAY_ASSIGN_OR_RETURN(const std::string pack,
+                         JsonString(config, "pack_method", ""));
+  if (!pack.empty() && pack != "reorder" && pack != "order") {
+    return UnsupportedSetting("pack_method", pack, "order, reorder");
   }
+  scheme.in_order = pack == "order";
+  scheme.is_signed = !pack.empty() && !zero_point;
+  INLAY_RETURN_IF_ERROR(CheckNames(config, "modules_to_not_convert"));
+  for (const char* key : {"adapter", "rotation"}) {
+    INLAY_RETURN_IF_ERROR(CheckAbsent(config, key));
+  }
+  INLAY_ASSIGN_OR_RETURN(const std::string backend,
+                         JsonString(config, "backend", ""));
+  // The one that has a layout of its own.
+  if (backend == "llm-awq") {
+    return UnsupportedSetting("backend", backend, "autoawq and others");
+  }
+  INLAY_ASSIGN_OR_RETURN(const bool is_gemv, ReadAwqVersion(config));
+  QuantizedLayers found;
+  INLAY_RETURN_IF_ERROR(is_gemv
+                            ? AddAwqGemvLayers(stored, scheme.choices, found)
+                            : AddAwqLayers(stored, scheme, found));
   return found;
 }
 

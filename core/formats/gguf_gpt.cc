@@ -11,7 +11,7 @@
 namespace inlay {
 namespace {
 
-constexpr char kEpsilon[] = "attention.layer_norm_epsilon";
+constexpr char kGptEpsilon[] = "attention.layer_norm_epsilon";
 constexpr char kKvHeads[] = "attention.head_count_kv";
 constexpr char kClip[] = "attention.clamp_kqv";
 constexpr char kAlibi[] = "attention.max_alibi_bias";
@@ -45,7 +45,7 @@ absl::Status ReadStarcoder(const GgufArchKeys& keys, const GgufSizes& sizes,
 }
 
 // What config.json calls the sizes.
-struct Names {
+struct GptNames {
   const char* layers;
   const char* hidden;
   const char* heads;
@@ -53,7 +53,7 @@ struct Names {
   int64_t default_positions = 2048;
 };
 
-Names NamesOf(const GgufKeyWriter& keys) {
+GptNames GptNamesOf(const GgufKeyWriter& keys) {
   const auto any = [&](const char* own, const char* usual) {
     return keys.AnyOf({own, usual});
   };
@@ -170,7 +170,7 @@ bool IsGgufGpt(std::string_view arch) {
 absl::Status ReadGgufGpt(const GgufFiles& files, const GgufArchKeys& keys,
                          const GgufSizes& sizes, Json* config) {
   INLAY_RETURN_IF_ERROR(
-      keys.CopyNumber(kEpsilon, "layer_norm_epsilon", config));
+      keys.CopyNumber(kGptEpsilon, "layer_norm_epsilon", config));
   if (keys.arch() == "mpt") return ReadMpt(keys, sizes, config);
   if (keys.arch() == "dbrx") {  // gguf_experts.h has the rest
     INLAY_ASSIGN_OR_RETURN(const auto clip, keys.Number(kClip));
@@ -189,7 +189,7 @@ absl::Status ReadGgufGpt(const GgufFiles& files, const GgufArchKeys& keys,
 }
 
 absl::Status SetGgufGpt(GgufKeyWriter& keys, GgufConfigTensors* tensors) {
-  const Names names = NamesOf(keys);
+  const GptNames names = GptNamesOf(keys);
   INLAY_RETURN_IF_ERROR(keys.CopySize(names.layers, "block_count").status());
   INLAY_ASSIGN_OR_RETURN(const int64_t hidden,
                          keys.CopySize(names.hidden, "embedding_length"));
@@ -209,7 +209,8 @@ absl::Status SetGgufGpt(GgufKeyWriter& keys, GgufConfigTensors* tensors) {
   if (!is_dbrx) {
     INLAY_RETURN_IF_ERROR(keys.SetU32("feed_forward_length", inner));
   }
-  INLAY_RETURN_IF_ERROR(keys.CopyNumber("layer_norm_epsilon", kEpsilon, 1e-5));
+  INLAY_RETURN_IF_ERROR(
+      keys.CopyNumber("layer_norm_epsilon", kGptEpsilon, 1e-5));
   INLAY_ASSIGN_OR_RETURN(const int64_t kv_heads, CheckedKvHeads(keys, heads));
   INLAY_RETURN_IF_ERROR(keys.SetU32(kKvHeads, kv_heads));
   tensors->heads = {heads, kv_heads};

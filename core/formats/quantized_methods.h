@@ -31,12 +31,15 @@ using FindQuantizedLayers = absl::StatusOr<QuantizedLayers>(
     std::string_view place);
 
 FindQuantizedLayers FindGptqLayers;
+FindQuantizedLayers FindAutoRoundLayers;
 FindQuantizedLayers FindAwqLayers;
 FindQuantizedLayers FindCompressedTensorsLayers;
 FindQuantizedLayers FindFp8Layers;
+FindQuantizedLayers FindFbgemmFp8Layers;
 FindQuantizedLayers FindBitnetLayers;
 FindQuantizedLayers FindBitsAndBytesLayers;
 FindQuantizedLayers FindModelOptLayers;
+FindQuantizedLayers FindQuarkLayers;
 
 }  // namespace inlay
 

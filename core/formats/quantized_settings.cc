@@ -24,12 +24,14 @@ absl::Status BadSetting(std::string_view key, const Json& got,
                       Quoted(DumpJson(got)), allowed));
 }
 
-absl::StatusOr<int64_t> GroupSizeSetting(const Json& config, int64_t fallback) {
+absl::StatusOr<int64_t> GroupSizeSetting(const Json& config, int64_t fallback,
+                                         std::string_view place) {
   INLAY_ASSIGN_OR_RETURN(
       const int64_t size,
       JsonInt(config, "group_size", fallback, -1, kMaxQuantizedColumns));
   if (size == 0) {
-    return BadSetting("group_size", size, "-1 (all columns) or more than 0");
+    return BadSetting("group_size", size, "-1 (all columns) or more than 0",
+                      place);
   }
   return size == -1 ? kMaxQuantizedColumns : size;
 }

@@ -36,7 +36,9 @@ absl::Status BadSetting(std::string_view key, const Json& got,
                         std::string_view allowed,
                         std::string_view place = kConfigSettings);
 // "group_size": -1 is all columns, given as kMaxQuantizedColumns.
-absl::StatusOr<int64_t> GroupSizeSetting(const Json& config, int64_t fallback);
+absl::StatusOr<int64_t> GroupSizeSetting(
+    const Json& config, int64_t fallback,
+    std::string_view place = kConfigSettings);
 // [rows, columns].
 absl::StatusOr<ScaleGrid> BlockSetting(std::string_view key, const Json& block);
 // A list of strings, or absent.

@@ -26,14 +26,18 @@ absl::StatusOr<QuantizedLayers> FindMxfp4Layers(
 }
 
 constexpr Method kMethods[] = {
+    {"auto-round", FindAutoRoundLayers},
     {"awq", FindAwqLayers},
     {"bitnet", FindBitnetLayers},
     {"bitsandbytes", FindBitsAndBytesLayers},
     {"compressed-tensors", FindCompressedTensorsLayers},
+    {"fbgemm_fp8", FindFbgemmFp8Layers},
     {"fp8", FindFp8Layers},
     {"gptq", FindGptqLayers},
+    {"intel/auto-round", FindAutoRoundLayers},
     {"modelopt", FindModelOptLayers},
     {"mxfp4", FindMxfp4Layers},
+    {"quark", FindQuarkLayers},
 };
 
 // Files of bitsandbytes' first years do not name it.
@@ -158,8 +162,8 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> OpenQuantized(
   }
   return UnsupportedSetting(
       "quant_method", name,
-      "awq, bitnet, bitsandbytes, compressed-tensors, fp8, "
-      "gptq, modelopt, mxfp4",
+      "auto-round, awq, bitnet, bitsandbytes, compressed-tensors, fbgemm_fp8, "
+      "fp8, gptq, modelopt, mxfp4, quark",
       place);
 }
 

@@ -81,13 +81,13 @@ Json Fp8Settings() {
 }
 
 TEST(QuantizedErrors, Methods) {
-  for (const char* method : {"hqq", ""}) {
+  for (const char* method : {"hqq", "torchao", "spqr", ""}) {
     const absl::Status status = OpenSpecs({{"quant_method", method}}, {});
     ExpectError(status, kUnsupported, method);
     ExpectError(
         status, kUnsupported,
-        "awq, bitnet, bitsandbytes, compressed-tensors, fp8, gptq, modelopt, "
-        "mxfp4");
+        "auto-round, awq, bitnet, bitsandbytes, compressed-tensors, "
+        "fbgemm_fp8, fp8, gptq, modelopt, mxfp4, quark");
   }
   // Without experts there is nothing to present.
   EXPECT_TRUE(OpenSpecs({{"quant_method", "mxfp4"}}, {}).ok());
@@ -104,7 +104,8 @@ TEST(QuantizedErrors, GptqAndAwqSettings) {
     Json value;
     absl::StatusCode code;
   } gptq[] = {
-      {"bits", 3, kUnsupported},
+      {"bits", 5, kUnsupported},
+      {"bits", 3, kInvalid},  // the tensors disagree
       {"bits", nullptr, kUnsupported},
       {"bits", "4", kInvalid},
       {"group_size", 0, kInvalid},
@@ -116,7 +117,7 @@ TEST(QuantizedErrors, GptqAndAwqSettings) {
       {"desc_act", 1, kInvalid},
       {"sym", "yes", kInvalid},
       {"dynamic", Json::array(), kInvalid},
-      {"dynamic", {{"+:.*down.*", {{"bits", 8}}}}, kUnsupported},
+      {"dynamic", {{"+:.*down.*", {{"bits", 6}}}}, kUnsupported},
   };
   EXPECT_TRUE(OpenSpecs(GptqSettings(), GptqTensors()).ok());
   for (const auto& [key, value, code] : gptq) {
@@ -131,7 +132,7 @@ TEST(QuantizedErrors, GptqAndAwqSettings) {
   const Json awq = {{"quant_method", "awq"}};
   EXPECT_TRUE(OpenSpecs(awq, {}).ok());
   const std::pair<const char*, Json> others[] = {
-      {"bits", 8}, {"version", "gemv"}, {"zero_point", false}};
+      {"bits", 8}, {"version", "gemv_fast"}, {"backend", "llm-awq"}};
   for (const auto& [key, value] : others) {
     Json config = awq;
     config[key] = value;

@@ -7,69 +7,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tests/core/formats/quantized_test_util.h"
+#include "tests/core/formats/integer_checkpoints.h"
 
 namespace inlay {
 namespace {
-
-constexpr int kAwqOrder[] = {0, 2, 4, 6, 1, 3, 5, 7};
-
-struct GptqCase {
-  int bits;
-  int64_t group_size;  // -1: all
-  bool v2;
-  bool scattered;  // g_idx
-  int64_t n, k;
-  std::string dtype;
-};
-
-Checkpoint MakeGptq(const GptqCase& c, uint32_t seed, bool mapped,
-                    bool with_index = true) {
-  Draw draw(seed);
-  Checkpoint out{{{"quant_method", "gptq"},
-                  {"bits", c.bits},
-                  {"group_size", c.group_size},
-                  {"desc_act", c.scattered},
-                  {"sym", false},
-                  {"checkpoint_format", c.v2 ? "gptq_v2" : "gptq"}},
-                 std::make_shared<MemoryWeights>(mapped),
-                 c.n,
-                 c.k,
-                 {}};
-  const int most = (1 << c.bits) - 1;
-  const int64_t group = c.group_size < 0 ? c.k : c.group_size;
-  const int64_t groups = (c.k - 1) / group + 1;
-  const int64_t fields = 32 / c.bits;
-  std::vector<int32_t> index;
-  for (int64_t i = 0; i < c.k; ++i) {
-    index.push_back(static_cast<int32_t>(i / group));
-  }
-  if (c.scattered) std::shuffle(index.begin(), index.end(), draw.engine());
-  const auto codes = draw.Ints(c.k * c.n, 0, most);  // [k, n]
-  const auto zeros = draw.Ints(groups * c.n, c.v2 ? 0 : 1, most);
-  const auto scales = draw.Scales(groups * c.n);
-  const auto at = [](int64_t i) { return static_cast<size_t>(i); };
-  AddPacked(*out.weights, "l.qweight", c.k / fields, c.n, c.bits,
-            [&](int64_t r, int64_t o, int f) {
-              return codes[at((r * fields + f) * c.n + o)];
-            });
-  AddPacked(*out.weights, "l.qzeros", groups, c.n / fields, c.bits,
-            [&](int64_t g, int64_t w, int f) {
-              return zeros[at(g * c.n + w * fields + f)] - (c.v2 ? 0 : 1);
-            });
-  AddFloats(*out.weights, "l.scales", DType::kF16, {groups, c.n}, scales);
-  if (with_index) {
-    out.weights->Add("l.g_idx", DType::kI32, {c.k}, index.data());
-  }
-  for (int64_t o = 0; o < c.n; ++o) {
-    for (int64_t i = 0; i < c.k; ++i) {
-      const int64_t g = index[at(i)] * c.n + o;
-      out.dense.push_back(double{scales[at(g)]} *
-                          (codes[at(i * c.n + o)] - zeros[at(g)]));
-    }
-  }
-  return out;
-}
 
 TEST(QuantizedSourceTest, Gptq) {
   const GptqCase cases[] = {
@@ -84,6 +25,13 @@ TEST(QuantizedSourceTest, Gptq) {
       {4, 128, false, true, 8, 448, "u4_g32"},
       {8, 128, false, false, 12, 256, "i8_g128"},
       {8, 32, true, true, 12, 64, "i8_g32"},
+      {2, 128, false, false, 32, 256, "u4_g128"},
+      {2, 32, true, true, 16, 96, "u4_g32"},
+      {3, 32, false, true, 64, 160, "u4_g32"},
+      {3, 128, true, false, 32, 448, "u4_g32"},  // a cut group
+      {5, 32, false, false, 32, 96, "i8_g32"},
+      {6, 128, true, true, 16, 256, "i8_g128"},
+      {7, 64, false, false, 96, 128, "i8_g32"},
   };
   uint32_t seed = 1;
   for (const GptqCase& c : cases) {
@@ -96,43 +44,6 @@ TEST(QuantizedSourceTest, Gptq) {
     }
     ++seed;
   }
-}
-
-Checkpoint MakeAwq(int64_t group_size, int64_t n, int64_t k, uint32_t seed) {
-  Draw draw(seed);
-  Checkpoint out{{{"quant_method", "awq"},
-                  {"bits", 4},
-                  {"group_size", group_size},
-                  {"version", "GEMM"},
-                  {"zero_point", true}},
-                 std::make_shared<MemoryWeights>(seed % 2 == 0),
-                 n,
-                 k,
-                 {}};
-  const int64_t group = group_size < 0 ? k : group_size;
-  const int64_t groups = k / group;
-  const auto codes = draw.Ints(k * n, 0, 15);  // [k, n]
-  const auto zeros = draw.Ints(groups * n, 0, 15);
-  const auto scales = draw.Scales(groups * n);
-  const auto at = [](int64_t i) { return static_cast<size_t>(i); };
-  const auto add = [&](const std::string& name, int64_t rows,
-                       const std::vector<int>& values) {
-    AddPacked(*out.weights, name, rows, n / 8, 4,
-              [&](int64_t r, int64_t c, int f) {
-                return values[at(r * n + c * 8 + kAwqOrder[f])];
-              });
-  };
-  add("l.qweight", k, codes);
-  add("l.qzeros", groups, zeros);
-  AddFloats(*out.weights, "l.scales", DType::kF16, {groups, n}, scales);
-  for (int64_t o = 0; o < n; ++o) {
-    for (int64_t i = 0; i < k; ++i) {
-      const int64_t g = i / group * n + o;
-      out.dense.push_back(double{scales[at(g)]} *
-                          (codes[at(i * n + o)] - zeros[at(g)]));
-    }
-  }
-  return out;
 }
 
 TEST(QuantizedSourceTest, Awq) {

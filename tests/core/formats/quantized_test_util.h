@@ -137,6 +137,16 @@ inline std::vector<float> DecodeBlocks(DType dtype,
     }
     float scale, min = 0;
     std::memcpy(&scale, data + at, 4);
+    if (dtype == DType::kNVFP4_F32) {
+      constexpr float kLevels[] = {0, .5f, 1, 1.5f, 2, 3, 4, 6};
+      for (size_t i = 0; i < 64; ++i) {
+        const uint8_t pair = data[at + 8 + i / 16 * 8 + i % 8];
+        const int code = i % 16 < 8 ? pair & 15 : pair >> 4;
+        const float own = scale * F8E4M3ToF32(data[at + 4 + i / 16]);
+        values.push_back((code & 8 ? -own : own) * kLevels[code & 7]);
+      }
+      continue;
+    }
     const bool is_float = format.name.starts_with("f8");
     const float* levels = dtype == DType::kNF4       ? kNf4Levels
                           : dtype == DType::kBNB_FP4 ? kBnbFp4Levels
