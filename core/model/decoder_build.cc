@@ -388,8 +388,11 @@ absl::Status Decoder::BuildEmbeddings(const DecoderSpec& spec,
   const int64_t width =
       projects ? spec.embedding_projection->width() : spec.hidden_size;
   INLAY_DCHECK(width <= spec.hidden_size);
+  INLAY_DCHECK(spec.embedding_rows == 0 || !spec.head.empty());
   INLAY_ASSIGN_OR_RETURN(
-      embedding_, build.weights.Matrix(spec.embedding, spec.vocab_size, width));
+      embedding_, build.weights.Matrix(
+                      spec.embedding,
+                      std::max(spec.vocab_size, spec.embedding_rows), width));
   INLAY_ASSIGN_OR_RETURN(embed_,
                          ChooseEmbedding(width, embedding_.dtype, build));
   if (projects) {

@@ -417,6 +417,9 @@ struct DecoderSpec {
   int64_t hidden_size = 0;
   int64_t max_positions = 0;
   std::string embedding;  // tensor [vocab_size, hidden_size]
+  // > 0: the embedding has so many rows, more than there are tokens. Not where
+  // it is the head.
+  int64_t embedding_rows = 0;
   // Then the embedding and the head are [vocab_size, width()].
   std::optional<EmbeddingProjectionSpec> embedding_projection;
   // Tensor [position_offset + max_positions, hidden_size], or "".

@@ -300,4 +300,16 @@ FAMILIES = {
         ({}, {"layernorm_full_attention_alpha": 3.55, "postnorm": True, "rotary_dim": 4, "shared_intermediate_size": 0, "shared_moe_mode": "sigmoid"}),
         *(({}, rope) for rope in ROPES),
     ]},
+    # Where windows see all, one of the tokens multiplies what rounding does by some hundreds.
+    "lara_mini": {"base": {
+        "hidden_size": 32, "head_dim": 12, "num_hidden_layers": 4, "max_position_embeddings": 64, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20,
+        "shared_expert_intermediate_size": 24, "intermediate_size": "(removed)", "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+        "linear_value_head_dim": 12, "sliding_window": 8, "layer_types": ["linear_attention", "full_attention", "sliding_attention", "linear_attention"],
+    }, "cases": [
+        {"num_key_value_heads": 1}, {"num_key_value_heads": 4}, {"tie_word_embeddings": False}, {"attention_bias": True}, {"head_dim": 16}, {"linear_conv_kernel_dim": 3},
+        {"linear_num_value_heads": 2}, {"linear_value_head_dim": 8}, {"layer_types": None, "num_hidden_layers": 6},
+    ], "edits": [
+        ({}, {"rms_norm_eps": 0.3}), ({}, {"hidden_act": "gelu"}), ({}, {"norm_topk_prob": False}), ({}, {"sliding_window": 3}), *(({}, rope) for rope in ROPES),
+    ]},
+    # 1.2B's adapters of q, k and v are refused, and what stretches rope.
 }
