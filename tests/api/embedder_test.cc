@@ -225,8 +225,8 @@ TEST_F(EmbedderCopyTest, NetworksWithoutTheirHead) {
 
 TEST_F(EmbedderCopyTest, WhatKnowsOneDirectionIsRefused) {
   Error error;
-  for (const char* name :
-       {"lfm2", "deepseek_v2", "falcon_h1", "llama4_text", "opt_350m"}) {
+  for (const char* name : {"lfm2", "deepseek_v2", "falcon_h1", "llama4_text",
+                           "opt_350m", "zamba2"}) {
     Copy(name);
     Change("config.json", {{"is_causal", false}});
     EXPECT_EQ(Load(error), INLAY_UNSUPPORTED) << name;

@@ -312,4 +312,15 @@ FAMILIES = {
         ({}, {"rms_norm_eps": 0.3}), ({}, {"hidden_act": "gelu"}), ({}, {"norm_topk_prob": False}), ({}, {"sliding_window": 3}), *(({}, rope) for rope in ROPES),
     ]},
     # 1.2B's adapters of q, k and v are refused, and what stretches rope.
+    "zamba2": {"base": {
+        "hidden_size": 32, "num_hidden_layers": 5, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid", "hybrid"], "max_position_embeddings": 64,
+        "mamba_d_state": 12, "n_mamba_heads": 4, "num_mem_blocks": 2, "adapter_rank": 10, "use_mem_rope": True,
+    }, "cases": [
+        {"num_key_value_heads": 1}, {"num_key_value_heads": 4}, {"tie_word_embeddings": False}, {"use_mem_rope": False}, {"num_mem_blocks": 1}, {"num_mem_blocks": 3},
+        {"mamba_ngroups": 2}, {"mamba_expand": 3, "n_mamba_heads": 6}, {"add_bias_linear": True}, {"mamba_d_conv": 3}, {"num_attention_heads": 8}, {"intermediate_size": None},
+    ], "edits": [
+        ({}, {"rms_norm_eps": 0.3}), ({}, {"hidden_act": "silu"}), ({}, {"time_step_min": 0.9}), ({}, {"time_step_limit": [0.5, 1.0]}), ({}, {"mamba_headdim": 4}),
+        ({}, {"attention_head_dim": 4}), ({}, {"head_dim": 4}), ({}, {"layers_block_type": ["linear_attention", "hybrid", "linear_attention", "hybrid", "hybrid"]}),
+        *(({}, rope) for rope in ROPES),
+    ]},
 }

@@ -143,7 +143,8 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "flint",
                                                 "aria_text",
                                                 "lara_mini",
-                                                "apertus1p5_text"};
+                                                "apertus1p5_text",
+                                                "zamba2"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",
@@ -166,7 +167,8 @@ inline constexpr const char* kRecurrentNames[] = {"lfm2",
                                                   "falcon_mamba",
                                                   "jamba",
                                                   "bailing_hybrid",
-                                                  "lara_mini"};
+                                                  "lara_mini",
+                                                  "zamba2"};
 
 // Those with experts.
 inline constexpr const char* kMixtureNames[] = {"mixtral",

@@ -58,6 +58,9 @@ Json SmallConfig(const std::string& architecture) {
   if (architecture == "CohereCompassForCausalLM") {
     config["rope_parameters"] = {{"full_attention", nullptr}};
   }
+  if (architecture == "Zamba2ForCausalLM") {
+    config["layers_block_type"] = {"mamba", "hybrid"};
+  }
   if (architecture == "MiMoV2FlashForCausalLM") config["v_head_dim"] = 4;
   if (architecture == "LongcatFlashForCausalLM") config["num_layers"] = 2;
   if (architecture.starts_with("Bailing")) config["layer_group_size"] = 2;

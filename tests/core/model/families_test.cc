@@ -266,6 +266,8 @@ void AddRecurrent(const PartSpec& part, Features* features) {
   }
   features->Add("attention beside mamba 2",
                 std::holds_alternative<AttentionMambaSpec>(part));
+  features->Add("shared transformers before some, for them alone",
+                std::holds_alternative<SharedTransformerSpec>(part));
 }
 
 bool IsRecurrent(const PartSpec& part) {

@@ -52,6 +52,7 @@ inline constexpr const char* kHeads[] = {"num_attention_heads",
                                          "swa_num_key_value_heads",
                                          "mamba_n_heads",
                                          "mamba_num_heads",
+                                         "n_mamba_heads",
                                          "linear_num_key_heads",
                                          "linear_num_value_heads"};
 

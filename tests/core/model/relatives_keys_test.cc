@@ -165,6 +165,45 @@ TEST(RelativesKeysTest, LaraMinisLayers) {
   }
 }
 
+// Transformers take turns; each use has an adapter of its own, and gives what
+// it has to the mixer alone.
+TEST(RelativesKeysTest, Zamba2sLayers) {
+  const DecoderSpec spec = SpecOf("zamba2", R"({"layers_block_type": ["hybrid",
+      "mamba", "hybrid", "hybrid"], "time_step_min": 0.5, "mamba_headdim": 3,
+      "time_step_limit": [2, 3], "attention_head_dim": 3})");
+  ASSERT_EQ(spec.layers.size(), 4u);
+  EXPECT_TRUE(spec.shares_layers);
+  const auto shared = [&](size_t layer) -> const SharedTransformerSpec& {
+    EXPECT_TRUE(spec.layers[layer].blocks[0].aside);
+    return std::get<SharedTransformerSpec>(spec.layers[layer].blocks[0].part);
+  };
+  EXPECT_EQ(spec.layers[1].blocks.size(), 1u);
+  const std::string mlp = "shared_transformer.feed_forward.gate_up_proj";
+  EXPECT_EQ(shared(0).gate_up.name, "model.layers.0." + mlp);
+  EXPECT_EQ(shared(2).gate_up.name, "model.layers.2." + mlp);
+  EXPECT_EQ(shared(3).gate_up.name, "model.layers.0." + mlp);
+  EXPECT_EQ(shared(3).low.name, "model.layers.0." + mlp + "_adapter_list.2.0");
+  EXPECT_EQ(shared(3).output.name, "model.layers.3.linear");
+  EXPECT_EQ(shared(3).attention.head_dim, 16);
+  EXPECT_EQ(shared(3).attention.qkv[0].k, 32);
+  EXPECT_FLOAT_EQ(shared(3).attention.scale, std::sqrt(1.0f / 8.0f));
+  const auto& mamba = std::get<MambaSpec>(spec.layers[3].blocks[1].part);
+  EXPECT_EQ(mamba.prefix, "model.layers.3.mamba_decoder.mamba");
+  EXPECT_EQ(mamba.least_step, 0.5f);
+  EXPECT_EQ(mamba.head_dim, 16);
+  EXPECT_EQ(mamba.norm_groups, 2);
+  const DecoderSpec still = SpecOf("zamba2", R"({"use_mem_rope": false})");
+  EXPECT_TRUE(still.ropes.empty());
+  const DecoderSpec published = SpecOf("zamba2", R"({"layers_block_type": null,
+      "num_hidden_layers": null})");
+  ASSERT_EQ(published.layers.size(), 54u);
+  std::vector<size_t> uses;
+  for (size_t i = 0; i < 54; ++i) {
+    if (published.layers[i].blocks.size() == 2) uses.push_back(i);
+  }
+  EXPECT_EQ(uses, (std::vector<size_t>{6, 12, 18, 24, 30, 36, 42, 47, 51}));
+}
+
 // Tokens are what the head gives; null: all that the embedding has.
 TEST(RelativesKeysTest, TokensOfApertus15) {
   const DecoderSpec spec = SpecOf("apertus1p5_text", "{}");

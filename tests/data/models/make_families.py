@@ -256,6 +256,7 @@ FAMILIES = {
                                    layer_types=['linear_attention', 'sliding_attention', 'full_attention'], tie_word_embeddings=True),
                   dict(DEFAULT, rope_theta=10000.0), dict(intermediate_size=None)),
     # Three uses of two transformers.
+    'zamba2': ('Zamba2', dict(DERIVED, vocab_size=112, hidden_size=16, intermediate_size=16, num_hidden_layers=4, layers_block_type=['mamba', 'hybrid', 'hybrid', 'hybrid'],
                               mamba_d_state=8, n_mamba_heads=2, mamba_ngroups=2, num_mem_blocks=2, adapter_rank=8, use_mem_rope=True, tie_word_embeddings=True),
                dict(DEFAULT, rope_theta=10000.0), dict(layers_block_type=['mamba', 'hybrid', 'hybrid', 'hybrid'], use_shared_mlp_adapter=True)),
     # More tokens go in than come out.
