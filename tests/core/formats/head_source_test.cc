@@ -157,6 +157,11 @@ TEST(HeadSourceTest, RelativesOfNeox) {
     ASSERT_NE(bias, nullptr);
     EXPECT_THAT(ReadPieces(**source, *bias, 2), ElementsAre(7, 8, 9));
     EXPECT_EQ((*source)->weights().size(), 1u);
+    // 64 heads, or 32, where nothing says how many.
+    const auto defaults =
+        RowsOf({{"model_type", type}}, "query_key_value", "k_proj", 192);
+    ASSERT_EQ(defaults.size(), 64u);
+    EXPECT_EQ(defaults[0], is_japanese ? 2 : 1);
   }
 }
 

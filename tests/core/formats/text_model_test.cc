@@ -185,6 +185,32 @@ TEST(TextModel, KeysOfTheFamily) {
   EXPECT_EQ(glm["rms_norm_eps"], 1e-5);
 }
 
+// Of ERNIE 4.5 VL's numbers, which text and images have each, text's.
+TEST(TextModel, NumbersOfTwoRouters) {
+  const Json own = Found({{"model_type", "ernie4_5_vl_moe"},
+                          {"moe_num_experts", {6, 4}},
+                          {"moe_intermediate_size", {16, 8}},
+                          {"moe_layer_start_index", 1}});
+  EXPECT_EQ(own["model_type"], "ernie4_5_moe");
+  EXPECT_EQ(own["vision_experts"], true);
+  EXPECT_EQ(own["moe_num_experts"], 6);
+  EXPECT_EQ(own["moe_intermediate_size"], 16);
+  EXPECT_EQ(own["moe_layer_start_index"], 1);
+}
+
+TEST(TextModel, SectionsOfRopesByLayersType) {
+  const Json rope = {{"rope_type", "default"}, {"rope_theta", 50.0}};
+  Json sections = rope;
+  sections["mrope_section"] = {1, 2, 1};
+  const Json own = Found(
+      {{"model_type", "cohere_compass"},
+       {"text_config",
+        {{"rope_parameters",
+          {{"full_attention", nullptr}, {"sliding_attention", sections}}}}}});
+  EXPECT_EQ(own["rope_parameters"],
+            (Json{{"full_attention", nullptr}, {"sliding_attention", rope}}));
+}
+
 TEST(TextModel, ExpertsHaveTwoNames) {
   const auto experts = [](const char* text) {
     Json own = Found(

@@ -2,8 +2,14 @@
 // is assumed where config.json is silent.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -202,6 +208,73 @@ TEST(RelativesKeysTest, Zamba2sLayers) {
     if (published.layers[i].blocks.size() == 2) uses.push_back(i);
   }
   EXPECT_EQ(uses, (std::vector<size_t>{6, 12, 18, 24, 30, 36, 42, 47, 51}));
+}
+
+// What layer 1 stores is layer 3's as well, by a name of its own. Nothing is
+// read.
+class RepeatedWeights final : public WeightSource {
+ public:
+  explicit RepeatedWeights(std::shared_ptr<const WeightSource> stored)
+      : stored_(std::move(stored)) {
+    const std::string_view first = "model.layers.1.shared_transformer.";
+    for (const WeightInfo& info : stored_->weights()) {
+      infos_.push_back(info);
+      if (!info.name.starts_with(first)) continue;
+      infos_.push_back(info);
+      infos_.back().name.replace(13, 1, "3");
+    }
+    std::sort(infos_.begin(), infos_.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
+  }
+  absl::Span<const WeightInfo> weights() const override { return infos_; }
+  const std::byte* Mapped(const WeightInfo&) const override { return nullptr; }
+  absl::Status Read(const WeightInfo&, uint64_t,
+                    absl::Span<std::byte>) const override {
+    return absl::InternalError("nothing is read");
+  }
+  void LeavePages() const override {}
+
+ private:
+  std::shared_ptr<const WeightSource> stored_;
+  std::vector<WeightInfo> infos_;
+};
+
+// Files may hold a transformer for each layer that has one.
+TEST(RelativesKeysTest, Zamba2sLayersMayStoreTheirOwn) {
+  const auto device = Cpu(1);
+  ModelFiles files = Open("zamba2", "config.json");
+  const auto owner = [&]() -> std::string {
+    const auto spec = DescribeDecoder(files, *device);
+    EXPECT_TRUE(spec.ok()) << spec.status();
+    if (!spec.ok()) return "";
+    const auto& part = spec->layers[3].blocks[0].part;
+    return std::get<SharedTransformerSpec>(part).down.name;
+  };
+  const std::string down = "shared_transformer.feed_forward.down_proj";
+  EXPECT_EQ(owner(), "model.layers.1." + down);
+  files.weights = std::make_shared<RepeatedWeights>(std::move(files.weights));
+  EXPECT_EQ(owner(), "model.layers.3." + down);
+}
+
+// Routers of files with experts for images lie inputs by outputs.
+TEST(RelativesKeysTest, RoutersOfErnieBesideThoseOfImages) {
+  for (const bool vision : {false, true}) {
+    const DecoderSpec spec =
+        SpecOf("ernie4_5_moe", vision ? R"({"vision_experts": true})" : "{}");
+    int routers = 0;
+    for (const LayerSpec& layer : spec.layers) {
+      const auto* moe = std::get_if<MoeSpec>(&layer.blocks[1].part);
+      if (moe == nullptr) continue;
+      ++routers;
+      EXPECT_EQ(moe->router.transposed, vision);
+    }
+    EXPECT_GT(routers, 0);
+  }
+  const DecoderSpec named = SpecOf("ernie4_5_moe", R"({"vision_experts": true,
+      "num_hidden_layers": 2, "mlp_layer_types": ["sparse", "dense"]})");
+  ASSERT_EQ(named.layers.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<MoeSpec>(named.layers[0].blocks[1].part));
+  EXPECT_TRUE(std::holds_alternative<MlpSpec>(named.layers[1].blocks[1].part));
 }
 
 // Tokens are what the head gives; null: all that the embedding has.
