@@ -58,7 +58,7 @@ class SharedTransformer : public Sublayer {
 
   int64_t hidden_ = 0;
   DType activation_type_ = DType::kF32;
-  const Norm none_;
+  Norm none_;  // absent, as what attention reads is normalised
   TensorView table_;
   Op<EmbeddingDesc, EmbeddingParams> embed_;
   Op<ColumnsDesc, ColumnsParams> columns_;
