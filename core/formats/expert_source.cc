@@ -66,6 +66,17 @@ std::optional<Fused> ParseFused(std::string_view name) {
   return std::nullopt;
 }
 
+// Aria's.
+std::optional<Fused> ParseAria(std::string_view name) {
+  constexpr std::string_view kExperts = ".experts.";
+  const size_t at = name.rfind(kExperts);
+  if (at == name.npos) return std::nullopt;
+  const std::string_view rest = name.substr(at + kExperts.size());
+  if (rest != "fc1.weight" && rest != "fc2.weight") return std::nullopt;
+  return Fused{std::string(name.substr(0, at + kExperts.size())),
+               rest == "fc1.weight", std::string_view()};
+}
+
 // "P.experts." and "NAME.weight" or "NAME.bias" of a stack.
 struct Stack {
   std::string prefix;
@@ -95,7 +106,8 @@ class ExpertEntries {
                 int64_t hidden_size, int64_t rows, int64_t row_experts)
       : stored_(stored),
         is_gpt_oss_(model_type == "gpt_oss"),
-        by_inputs_(is_gpt_oss_ || model_type == "llama4_text"),
+        is_aria_(model_type == "aria_text"),
+        by_inputs_(is_gpt_oss_ || is_aria_ || model_type == "llama4_text"),
         hidden_size_(hidden_size),
         scale_rows_(rows),
         row_experts_(row_experts) {}
@@ -105,6 +117,10 @@ class ExpertEntries {
     if (const size_t at = info.name.rfind(kMlp);
         row_experts_ > 0 && at != info.name.npos) {
       return AddRowsOfExperts(info, at, info.name.substr(at + kMlp.size()));
+    }
+    if (is_aria_) {
+      const auto own = ParseAria(info.name);
+      if (own) return AddMatrices(info, *own);
     }
     const auto fused = ParseFused(info.name);
     const auto stack = ParseStack(info.name);
@@ -124,6 +140,18 @@ class ExpertEntries {
     if (fused->suffix == kBias) return AddBiases(info, *fused);
     if (fused->suffix == kMxBlocks) return AddBlocks(info, *fused);
     return AddMatrices(info, *fused);
+  }
+
+  // Of two rows the first.
+  void AddFirstRow(const WeightInfo& info) {
+    any_ = true;
+    SlicedTensor entry;
+    entry.is_slice = true;
+    entry.slice.stored = &info;
+    entry.info = info;
+    entry.info.shape[0] = 1;
+    entry.info.bytes = info.bytes / 2;
+    entries_.push_back(std::move(entry));
   }
 
   std::vector<SlicedTensor> Take() && { return std::move(entries_); }
@@ -273,7 +301,8 @@ class ExpertEntries {
     return absl::OkStatus();
   }
 
-  // DBRX's and nomic's: experts' rows one after another, of w2 inputs by outputs.
+  // DBRX's and nomic's: experts' rows one after another, of w2 inputs by
+  // outputs.
   absl::Status AddRowsOfExperts(const WeightInfo& info, size_t at,
                                 const std::string& part) {
     INLAY_RETURN_IF_ERROR(StoredTensor(stored_, info.name, kElements).status());
@@ -356,6 +385,7 @@ class ExpertEntries {
 
   const WeightSource& stored_;
   bool is_gpt_oss_;
+  bool is_aria_;
   bool by_inputs_;  // matrices lie as inputs by outputs
   int64_t hidden_size_;
   int64_t scale_rows_;
@@ -363,6 +393,12 @@ class ExpertEntries {
   bool any_ = false;
   std::vector<SlicedTensor> entries_;
 };
+
+// ERNIE 4.5 VL's corrections: text's routers', then those of images.
+bool IsOfTwoRouters(const WeightInfo& info) {
+  return info.name.ends_with(".moe_statics.e_score_correction_bias") &&
+         info.shape.size() == 2 && info.shape[0] == 2;
+}
 
 }  // namespace
 
@@ -398,6 +434,10 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> PresentExperts(
   }
   ExpertEntries entries(*stored, type, hidden_size, rows, row_experts);
   for (const WeightInfo& info : stored->weights()) {
+    if (text == "ernie4_5_vl_moe_text" && IsOfTwoRouters(info)) {
+      entries.AddFirstRow(info);
+      continue;
+    }
     INLAY_RETURN_IF_ERROR(entries.Add(info));
   }
   if (!entries.any()) return stored;

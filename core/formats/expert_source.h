@@ -41,10 +41,15 @@ inline constexpr size_t kMaxExpertTensors = size_t{1} << 19;
 // and where it is "llama4_text", gate's columns, then up's:
 //   P.experts.gate_up_proj [experts, h, 2 w], P.experts.down_proj
 //     [experts, w, h]                           inputs by outputs
+// and where it is "aria_text", in the same way:
+//   P.experts.fc1.weight [experts, h, 2 w], P.experts.fc2.weight
+//     [experts, w, h]
 // and where it is "dbrx" or "nomic_bert", as "P.experts.N.w1.weight" [w, h],
 // ".v1.weight" and ".w2.weight" [h, w]:
 //   P.experts.mlp.w1, .v1 (DBRX) and .w2 [experts * w, h]
-// and where a multimodal model's text is "qwen3_vl_moe_text" (`text`), either
+// and where a multimodal model's text is "ernie4_5_vl_moe_text" (`text`), of
+//   P.moe_statics.e_score_correction_bias [2, experts]
+// the first row; and where it is "qwen3_vl_moe_text", either
 // of the two, by where hidden_size is, and from stacks, one for each matrix, as
 // GGUF files have them:
 //   P.experts.NAME.weight [experts, n, k]         "P.experts.N.NAME.weight"

@@ -227,8 +227,12 @@ std::optional<TensorName> Translate(const GgufArch& arch, std::string_view name,
 }
 
 // Of rows with one model_type: Nemotron and nomic-bert with experts and
-// without, Granite with mixers and without.
+// without, Granite with mixers and without. ERNIE 4.5 VL's experts have no row.
 bool IsArchOf(const GgufArch& arch, const Json& config) {
+  if (arch.model_type == "ernie4_5_moe") {
+    const Json* vision = JsonFind(config, "vision_experts");
+    return vision == nullptr || *vision == false;
+  }
   if (arch.model_type == "nomic_bert") {
     const Json* every = JsonFind(config, "moe_every_n_layers");
     const bool has_experts = every != nullptr && *every != 0;

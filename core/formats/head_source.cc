@@ -1,5 +1,6 @@
 #include "core/formats/head_source.h"
 
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +24,8 @@ struct Layout {
   int64_t groups = 0;
   int64_t queries = 1;
   std::vector<std::string_view> parts = {"q_proj", "k_proj", "v_proj"};
+  // Of one group: how many rows each part has, instead of units.
+  std::vector<int64_t> rows = {};
 
   int64_t units() const {  // of a group
     return queries + static_cast<int64_t>(parts.size()) - 1;
@@ -78,16 +81,41 @@ absl::StatusOr<std::optional<Layout>> SarvamLayout(const Json& config) {
   return std::optional(Layout{"query_key_value", 1, heads / kv_heads});
 }
 
+// What a layer of gated DeltaNet reads, in one matrix.
+absl::StatusOr<std::optional<Layout>> LaraLayout(const Json& config) {
+  constexpr int64_t kMost = int64_t{1} << 20;
+  INLAY_ASSIGN_OR_RETURN(const int64_t key_heads,
+                         ReadHeads(config, "linear_num_key_heads", 8));
+  INLAY_ASSIGN_OR_RETURN(const int64_t heads,
+                         ReadHeads(config, "linear_num_value_heads", 16));
+  INLAY_ASSIGN_OR_RETURN(const int64_t key_dim,
+                         JsonInt(config, "linear_key_head_dim", 128, 1, kMost));
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t value_dim,
+      JsonInt(config, "linear_value_head_dim", 128, 1, kMost));
+  const int64_t values = heads * value_dim;
+  return std::optional(
+      Layout{"linear_attn.in_proj",
+             1,
+             1,
+             {"linear_attn.in_proj_qkv", "linear_attn.in_proj_z",
+              "linear_attn.in_proj_b", "linear_attn.in_proj_a"},
+             {2 * key_heads * key_dim + values, values, heads, heads}});
+}
+
 absl::StatusOr<std::optional<Layout>> ReadLayout(const Json& config) {
   const Json* type = JsonFind(config, "model_type");
   if (type == nullptr) return std::optional<Layout>();
   Layout layout;
-  if (*type == "gpt_neox") {
+  if (*type == "gpt_neox" || *type == "persimmon" ||
+      *type == "gpt_neox_japanese") {
     layout.fused = "query_key_value";
+    const int64_t heads = *type == "gpt_neox_japanese" ? 32 : 64;
     INLAY_ASSIGN_OR_RETURN(layout.groups,
-                           ReadHeads(config, "num_attention_heads", 64));
+                           ReadHeads(config, "num_attention_heads", heads));
     return std::optional(layout);
   }
+  if (*type == "lara_mini") return LaraLayout(config);
   if (*type == "bloom") {
     layout.fused = "query_key_value";
     INLAY_ASSIGN_OR_RETURN(layout.groups, ReadNHead(config, 8));
@@ -129,8 +157,47 @@ size_t FindFused(std::string_view name, std::string_view fused) {
   return std::string_view::npos;
 }
 
+// Rows [first, first + count) of every `step` of the tensor, called `name`.
+void AddRows(const WeightInfo& info, std::string name, int64_t first,
+             int64_t run, int64_t step, int64_t groups,
+             std::vector<SlicedTensor>* tensors) {
+  SlicedTensor& tensor = tensors->emplace_back();
+  tensor.info = info;
+  tensor.info.name = std::move(name);
+  tensor.info.shape[0] = groups * run;
+  tensor.info.bytes = info.bytes / static_cast<uint64_t>(info.shape[0]) *
+                      static_cast<uint64_t>(tensor.info.shape[0]);
+  tensor.is_slice = true;
+  tensor.slice.stored = &info;
+  tensor.slice.first = first;
+  tensor.slice.run = run;
+  tensor.slice.step = step;
+}
+
+// Parts of as many rows as the layout says.
+absl::Status AddRowParts(const WeightInfo& info, size_t at,
+                         const Layout& layout,
+                         std::vector<SlicedTensor>* tensors) {
+  const int64_t all =
+      std::accumulate(layout.rows.begin(), layout.rows.end(), int64_t{0});
+  if (info.shape.empty() || info.bytes == 0 || info.shape[0] != all) {
+    return absl::InvalidArgumentError(FormattedString(
+        "tensor %s has shape [%s]; by config.json it must have %d rows",
+        Quoted(info.name), absl::StrJoin(info.shape, ", "), all));
+  }
+  int64_t first = 0;
+  for (size_t part = 0; part < layout.parts.size(); ++part) {
+    std::string name = info.name;
+    name.replace(at, layout.fused.size(), layout.parts[part]);
+    AddRows(info, std::move(name), first, layout.rows[part], all, 1, tensors);
+    first += layout.rows[part];
+  }
+  return absl::OkStatus();
+}
+
 absl::Status AddParts(const WeightInfo& info, size_t at, const Layout& layout,
                       std::vector<SlicedTensor>* tensors) {
+  if (!layout.rows.empty()) return AddRowParts(info, at, layout, tensors);
   const bool is_shaped = info.shape.size() == 1 || info.shape.size() == 2;
   const int64_t units = layout.units();
   if (!is_shaped || info.bytes == 0 ||
@@ -145,17 +212,10 @@ absl::Status AddParts(const WeightInfo& info, size_t at, const Layout& layout,
   int64_t first = 0;
   for (size_t part = 0; part < layout.parts.size(); ++part) {
     const int64_t run = (part == 0 ? layout.queries : 1) * unit;
-    SlicedTensor& tensor = tensors->emplace_back();
-    tensor.info = info;
-    tensor.info.name.replace(at, layout.fused.size(), layout.parts[part]);
-    tensor.info.shape[0] = layout.groups * run;
-    tensor.info.bytes = info.bytes / static_cast<uint64_t>(info.shape[0]) *
-                        static_cast<uint64_t>(tensor.info.shape[0]);
-    tensor.is_slice = true;
-    tensor.slice.stored = &info;
-    tensor.slice.first = first;
-    tensor.slice.run = run;
-    tensor.slice.step = units * unit;
+    std::string name = info.name;
+    name.replace(at, layout.fused.size(), layout.parts[part]);
+    AddRows(info, std::move(name), first, run, units * unit, layout.groups,
+            tensors);
     first += run;
   }
   return absl::OkStatus();
@@ -168,10 +228,20 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> PresentHeads(
   INLAY_ASSIGN_OR_RETURN(const std::optional<Layout> layout,
                          ReadLayout(config));
   if (!layout.has_value()) return stored;
+  const Json* type = JsonFind(config, "model_type");
+  const bool is_japanese = *type == "gpt_neox_japanese";
   std::vector<SlicedTensor> tensors;
   bool any = false;
   for (const WeightInfo& info : stored->weights()) {
     const size_t at = FindFused(info.name, layout->fused);
+    constexpr std::string_view kDenseBias = ".attention.dense_bias";
+    if (is_japanese && info.name.ends_with(kDenseBias) &&
+        info.shape.size() == 1 && info.bytes > 0) {
+      AddRows(info, info.name, 0, info.shape[0], info.shape[0], 1, &tensors);
+      tensors.back().info.name.replace(info.name.size() - 5, 5, ".bias");
+      any = true;
+      continue;
+    }
     if (at == std::string_view::npos) {
       tensors.push_back({info});
       continue;

@@ -1,7 +1,8 @@
 // Checkpoints that hold q, k and v in one tensor head by head, or an MLP's two
 // matrices with the gate last, as a WeightSource with one matrix each. Source:
-// transformers' gpt_neox, bloom, falcon, gpt_bigcode, codegen, gte;
-// conversion_mapping.py for sarvam_moe.
+// transformers' gpt_neox, gpt_neox_japanese, persimmon, bloom, falcon,
+// gpt_bigcode, codegen, gte; conversion_mapping.py for sarvam_moe and
+// lara_mini.
 #ifndef INLAY_CORE_FORMATS_HEAD_SOURCE_H_
 #define INLAY_CORE_FORMATS_HEAD_SOURCE_H_
 
@@ -15,6 +16,8 @@ namespace inlay {
 
 // `config`: config.json. By its model_type,
 //   gpt_neox, bloom  P.query_key_value  [heads * (q, k, v) * head_dim]
+//   gpt_neox_japanese, persimmon
+//                    the same; of the first "P.dense_bias" is "P.dense.bias"
 //   falcon           P.query_key_value  the same without multi_query; with
 //                    new_decoder_architecture [kv_heads * (queries of the
 //                    head of keys, k, v) * head_dim]
@@ -26,9 +29,11 @@ namespace inlay {
 // being rows of a weight and a bias, become "P.q_proj", "P.k_proj" and
 // "P.v_proj"; and of
 //   gte, new         P.up_gate_proj     [up, gate]
-// come "P.up_proj" and "P.gate_proj". All other tensors pass through; where
-// there is no such tensor, `stored` comes back. INVALID_ARGUMENT where rows are
-// not whole parts of all heads.
+// come "P.up_proj" and "P.gate_proj"; and of
+//   lara_mini        P.linear_attn.in_proj  [q, k, v; z; b; a]
+// "P.linear_attn.in_proj_qkv", "_z", "_b" and "_a". All other tensors pass
+// through; where there is no such tensor, `stored` comes back. INVALID_ARGUMENT
+// where rows are not whole parts of all heads.
 absl::StatusOr<std::shared_ptr<const WeightSource>> PresentHeads(
     const Json& config, std::shared_ptr<const WeightSource> stored);
 

@@ -12,6 +12,7 @@
 #include "core/formats/quantized_source.h"
 #include "core/formats/rope_config.h"
 #include "core/formats/safetensors_source.h"
+#include "core/formats/sinusoid_source.h"
 #include "core/formats/text_model.h"
 #include "core/json/python_json.h"
 #include "memory/formatted_string.h"
@@ -129,6 +130,9 @@ absl::Status PresentWeights(const std::string& text, ModelFiles* files) {
   auto groups = PresentGroups(files->config, std::move(files->weights));
   if (!groups.ok()) return InFile(files->directory, groups.status());
   files->weights = *std::move(groups);
+  auto positions = PresentSinusoids(files->config, std::move(files->weights));
+  if (!positions.ok()) return InFile(files->directory, positions.status());
+  files->weights = *std::move(positions);
   return absl::OkStatus();
 }
 

@@ -72,7 +72,51 @@ constexpr RenamedText kRenamed[] = {
      R"({"max_position_embeddings":262144,"sliding_window":1024})",
      R"({"hidden_size_per_layer_input":0,"enable_moe_block":false})"},
     {"kimi_k2", "deepseek_v3", "{}", "{}"},
+    {"qwen2_5_omni_text", "qwen2",
+     R"({"vocab_size":152064,"hidden_size":3584,"intermediate_size":18944,
+     "num_hidden_layers":28,"num_attention_heads":28,"num_key_value_heads":4,
+     "max_window_layers":28,"rope_theta":1000000.0})",
+     "{}"},
+    {"qwen3_omni_moe_text", "qwen3_moe",
+     R"({"vocab_size":3584,"intermediate_size":18944,"num_hidden_layers":28,
+     "num_attention_heads":28,"norm_topk_prob":true,"rope_theta":1000000.0})",
+     R"({"use_sliding_window":false})", true},
+    {"granite4_vision_text", "granite", "{}", "{}"},
+    {"glm_ocr_text", "glm4",
+     R"({"vocab_size":59392,"hidden_size":1024,"intermediate_size":4096,
+     "num_hidden_layers":16,"num_attention_heads":16,"num_key_value_heads":8,
+     "rms_norm_eps":1e-05,"partial_rotary_factor":1.0})",
+     R"({"attention_bias":false})", true},
+    {"paddleocr_vl_text", "llama",
+     R"({"vocab_size":103424,"hidden_size":1024,"intermediate_size":3072,
+     "num_hidden_layers":18,"num_attention_heads":16,"num_key_value_heads":2,
+     "head_dim":128,"max_position_embeddings":131072,"rms_norm_eps":1e-05,
+     "rope_theta":500000.0})",
+     R"({"attention_bias":false,"mlp_bias":false})"},
+    {"hunyuan_vl_text", "hunyuan_v1_dense", "{}", R"({"use_qk_norm":true})"},
+    {"aria_moe_lm", "aria_text", "{}", "{}"},
+    {"ernie4_5_vl_moe_text", "ernie4_5_moe", "{}",
+     R"({"vision_experts":true})"},
 };
+
+// What some call keys of the family that they are.
+struct OtherKey {
+  std::string_view type;
+  const char* key;
+  const char* of_family;
+};
+constexpr OtherKey kOtherKeys[] = {
+    {"paddleocr_vl_text", "use_bias", "attention_bias"},
+    {"paddleocr_vl_text", "use_bias", "mlp_bias"},
+    {"aria_moe_lm", "moe_intermediate_size", "intermediate_size"},
+    {"hunyuan_vl_text", "attention_head_dim", "head_dim"},
+    {"hunyuan_vl_text", "org_vocab_size", "vocab_size"},
+};
+
+// Text models whose keys published files have beside those of the whole.
+constexpr std::string_view kFlat[] = {"qwen2_vl_text", "qwen2_5_vl_text",
+                                      "paddleocr_vl_text", "hunyuan_vl_text",
+                                      "ernie4_5_vl_moe_text"};
 
 // Where the text model's modules lie, first match first; old names (published
 // ones) and those that transformers 5 writes.
@@ -85,10 +129,19 @@ constexpr Prefix kPrefixes[] = {
     {"language_model.model.blocks.", "model.layers."},
     {"language_model.model.", "model."},
     {"language_model.lm_head.", "lm_head."},
+    // HyperCLOVA X's published files.
+    {"model.language_model.model.", "model."},
+    {"model.language_model.lm_head.", "lm_head."},
     {"model.language_model.", "model."},
+    // Of what speaks, too, the part that writes.
+    {"thinker.model.language_model.", "model."},
+    {"thinker.model.embed_tokens.", "model.embed_tokens."},
+    {"thinker.model.layers.", "model.layers."},
+    {"thinker.model.norm.", "model.norm."},
+    {"thinker.lm_head.", "lm_head."},
     {"model.text_model.", "model."},
     {"lm_head.", "lm_head."},
-    // Qwen2-VL's published files.
+    // Qwen2-VL's, PaddleOCR-VL's and HunYuanVL's published files.
     {"model.embed_tokens.", "model.embed_tokens."},
     {"model.layers.", "model.layers."},
     {"model.norm.", "model.norm."},
@@ -116,12 +169,22 @@ const Multimodal* FindClass(const Json& config) {
   return nullptr;
 }
 
-// The text model's own keys; those of Qwen2-VL's published files stand beside
-// the others.
+// What text_config stands in: the whole, or, of a model that speaks as well,
+// the part that writes.
+absl::StatusOr<const Json*> AroundText(const Json& config) {
+  const Json* thinker = JsonFind(config, "thinker_config");
+  if (thinker == nullptr) return &config;
+  if (thinker->is_object()) return thinker;
+  return absl::InvalidArgumentError(
+      FormattedString("config.json: thinker_config is %s, allowed: an object",
+                      thinker->type_name()));
+}
+
+// The text model's own keys; of kFlat they may stand beside the others.
 absl::StatusOr<Json> OwnConfig(const Json& config, const Multimodal& row) {
   const Json* text = JsonFind(config, "text_config");
-  if (text == nullptr && (row.text_type == "qwen2_vl_text" ||
-                          row.text_type == "qwen2_5_vl_text")) {
+  if (text == nullptr && std::find(std::begin(kFlat), std::end(kFlat),
+                                   row.text_type) != std::end(kFlat)) {
     Json own = config;
     own.erase("vision_config");
     own.erase("model_type");
@@ -162,21 +225,45 @@ void TakeFromOutside(const Json& config, Json* own) {
   if (settings != nullptr) (*own)["quantization_config"] = *settings;
 }
 
+void MakePlain(Json* rope) {
+  for (const char* name : {"type", "rope_type"}) {
+    const auto type = rope->find(name);
+    if (type == rope->end()) continue;
+    if (*type == "mrope") *type = "default";
+    if (*type == "xdrope") *type = "dynamic";
+  }
+  for (const char* name :
+       {"mrope_section", "mrope_interleaved", "xdrope_section"}) {
+    rope->erase(name);
+  }
+}
+
 // Of text all rows of positions are equal, whatever the sections.
 void MakePlainRope(Json* own) {
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     const auto found = own->find(key);
     if (found == own->end() || !found->is_object()) continue;
-    for (const char* name : {"type", "rope_type"}) {
-      const auto type = found->find(name);
-      if (type != found->end() && *type == "mrope") *type = "default";
+    MakePlain(&*found);
+    for (const char* type : {"full_attention", "sliding_attention"}) {
+      const auto nested = found->find(type);
+      if (nested != found->end() && nested->is_object()) MakePlain(&*nested);
     }
-    found->erase("mrope_section");
-    found->erase("mrope_interleaved");
+  }
+}
+
+// Of what text and images have each, text's.
+void TakeFirst(Json* own) {
+  for (const char* key : {"moe_num_experts", "moe_intermediate_size",
+                          "moe_layer_start_index", "moe_layer_end_index"}) {
+    const auto found = own->find(key);
+    if (found == own->end() || !found->is_array() || found->empty()) continue;
+    Json first = found->front();
+    *found = std::move(first);
   }
 }
 
 absl::Status Rename(const RenamedText& row, Json* own) {
+  if (row.type == "ernie4_5_vl_moe_text") TakeFirst(own);
   INLAY_ASSIGN_OR_RETURN(const Json defaults,
                          ParseJson(row.defaults, "defaults"));
   for (const auto& [key, value] : defaults.items()) {
@@ -186,6 +273,12 @@ absl::Status Rename(const RenamedText& row, Json* own) {
   }
   INLAY_ASSIGN_OR_RETURN(const Json fixed, ParseJson(row.fixed, "fixed"));
   for (const auto& [key, value] : fixed.items()) (*own)[key] = value;
+  for (const OtherKey& other : kOtherKeys) {
+    const Json* value = JsonFind(*own, other.key);
+    if (other.type != row.type || value == nullptr) continue;
+    Json copy = *value;
+    (*own)[other.of_family] = std::move(copy);
+  }
   (*own)["model_type"] = std::string(row.model_type);
   if (!row.divides_heads || JsonFind(*own, "head_dim") != nullptr) {
     return absl::OkStatus();
@@ -273,15 +366,17 @@ absl::StatusOr<std::optional<TextModel>> FindTextModel(const Json& config) {
   const Multimodal* row = FindClass(config);
   if (row == nullptr || !row->refusal.empty()) return std::nullopt;
   TextModel model;
-  INLAY_ASSIGN_OR_RETURN(model.config, OwnConfig(config, *row));
+  INLAY_ASSIGN_OR_RETURN(const Json* around, AroundText(config));
+  INLAY_ASSIGN_OR_RETURN(model.config, OwnConfig(*around, *row));
   Json& own = model.config;
   INLAY_ASSIGN_OR_RETURN(model.type,
                          JsonString(own, "model_type", row->text_type));
-  INLAY_ASSIGN_OR_RETURN(const bool ties, Ties(config, own, row->ties));
+  INLAY_ASSIGN_OR_RETURN(const bool ties, Ties(*around, own, row->ties));
   own["model_type"] = model.type;
   own["tie_word_embeddings"] = ties;
   own.erase("architectures");
-  TakeFromOutside(config, &own);
+  TakeFromOutside(*around, &own);
+  if (around != &config) TakeFromOutside(config, &own);
   MakePlainRope(&own);
   for (const RenamedText& renamed : kRenamed) {
     if (renamed.type != model.type) continue;

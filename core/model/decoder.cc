@@ -234,6 +234,7 @@ absl::Status Decoder::AddPart(
     absl::FunctionRef<absl::Status(const TensorView&, const TensorView&)> part)
     const {
   if (block.deferred) return part({}, space.deferred);
+  if (block.aside) return part(space.hidden, space.deferred);
   if (!block.finishes()) {
     INLAY_RETURN_IF_ERROR(part(space.hidden, space.hidden));
     return NormaliseSum(block, step, space);
@@ -414,8 +415,10 @@ absl::Status Decoder::ForwardLayer(size_t index, const Step& step,
     INLAY_RETURN_IF_ERROR(mixer.Mix(step, space.hidden.rows()));
     return layer.chain.Forward(step, space.hidden);
   }
+  Workspace seen = space;
   for (const DecoderBlock& block : layer.blocks) {
-    INLAY_RETURN_IF_ERROR(ForwardBlock(block, step, space));
+    INLAY_RETURN_IF_ERROR(ForwardBlock(block, step, seen));
+    seen.mixed = block.aside ? space.deferred : space.mixed;
   }
   return absl::OkStatus();
 }

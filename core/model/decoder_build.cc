@@ -109,19 +109,6 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
   info_.rope_threshold = ropes_.threshold();
 }
 
-absl::StatusOr<std::unique_ptr<Sublayer>> Decoder::BuildCompressed(
-    const CompressedAttentionSpec& spec, ModelBuild& build) {
-  std::vector<KvPlace> places;
-  for (size_t i = 0; i < CompressedAttention::KvLayers(spec, 0).size(); ++i) {
-    const int layer = next_kv_layer_++;
-    const size_t group = kv_layout_.group_of(layer);
-    places.push_back({kv_layout_.LayerView(layer, nullptr), group});
-    indexed_groups_.resize(kv_layout_.num_groups(), 0);
-    if (spec.compressor.has_value()) indexed_groups_[group] = 1;
-  }
-  return CompressedAttention::Create(spec, places, build);
-}
-
 // Summaries of blocks are layers of their own, behind all others.
 void Decoder::AddSummaries(const DecoderSpec& spec, const ModelBuild& build) {
   summary_layers_.assign(info_.kv_layers.size(), -1);
@@ -177,6 +164,7 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
                                       DType::kF32, DType::kF32, build));
   block.scale = block_spec.scale;
   block.deferred = block_spec.deferred;
+  block.aside = block_spec.aside;
   if (spec.streams.has_value()) {
     INLAY_DCHECK(!block.finishes() && !block.sum_norm.present());
     INLAY_ASSIGN_OR_RETURN(
@@ -224,6 +212,9 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
   } else if (const auto* compressed =
                  std::get_if<CompressedAttentionSpec>(&block_spec.part)) {
     INLAY_ASSIGN_OR_RETURN(block.part, BuildCompressed(*compressed, build));
+  } else if (const auto* whole =
+                 std::get_if<SharedTransformerSpec>(&block_spec.part)) {
+    INLAY_ASSIGN_OR_RETURN(block.part, BuildShared(*whole, spec.ropes, build));
   } else if (StateBytes(block_spec.part) > 0) {
     RecurrentPlace place = {kv_layout_, spec.ropes, next_kv_layer_,
                             next_state_layer_++};
@@ -299,17 +290,17 @@ absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
                      build));
       INLAY_DCHECK(!layer.parallel ||
                    !(block.finishes() || block.sum_norm.present()));
-      INLAY_DCHECK(!block.deferred ||
+      INLAY_DCHECK(!(block.deferred || block.aside) ||
                    !(layer.parallel || layer.defers || block.finishes() ||
                      block.sum_norm.present() || block.laurel.present() ||
                      block.hyper.present()));
       needs_output_ |=
           layer.parallel || block.finishes() || block.hyper.present();
       layer.defers |= block.deferred;
+      defers_ |= block.deferred || block.aside;
       layer.blocks.push_back(std::move(block));
     }
-    INLAY_DCHECK(!layer.blocks.back().deferred);
-    defers_ |= layer.defers;
+    INLAY_DCHECK(!layer.blocks.back().deferred && !layer.blocks.back().aside);
     if (!layer_spec.scale.empty()) {
       INLAY_ASSIGN_OR_RETURN(layer.scale,
                              build.weights.Scalar(layer_spec.scale));
@@ -388,8 +379,11 @@ absl::Status Decoder::BuildEmbeddings(const DecoderSpec& spec,
   const int64_t width =
       projects ? spec.embedding_projection->width() : spec.hidden_size;
   INLAY_DCHECK(width <= spec.hidden_size);
+  INLAY_DCHECK(spec.embedding_rows == 0 || !spec.head.empty());
   INLAY_ASSIGN_OR_RETURN(
-      embedding_, build.weights.Matrix(spec.embedding, spec.vocab_size, width));
+      embedding_, build.weights.Matrix(
+                      spec.embedding,
+                      std::max(spec.vocab_size, spec.embedding_rows), width));
   INLAY_ASSIGN_OR_RETURN(embed_,
                          ChooseEmbedding(width, embedding_.dtype, build));
   if (projects) {

@@ -36,6 +36,7 @@ struct DecoderBlock {
   Norm sum_norm;
   float scale = 1.0f;
   bool deferred = false;  // BlockSpec
+  bool aside = false;     // the same
   HyperConnection hyper;  // where the residual stream is several
   Laurel laurel;
   std::unique_ptr<Sublayer> part;
@@ -49,7 +50,8 @@ struct DecoderBlock {
   bool finishes() const { return post_norm.present() || scale != 1.0f; }
   // hidden += part(pre_norm(hidden)), and no more.
   bool is_plain() const {
-    return !finishes() && !sum_norm.present() && !laurel.present() && !deferred;
+    return !finishes() && !sum_norm.present() && !laurel.present() &&
+           !deferred && !aside;
   }
 };
 
@@ -116,7 +118,8 @@ class Decoder : public Model {
     // A block's output before it is finished; or what parallel blocks before
     // the last add up to.
     TensorView output;
-    TensorView deferred;  // what a layer adds at its end
+    // What a layer adds at its end, or what its next block reads.
+    TensorView deferred;
     TensorView per_layer;
     int32_t* selection = nullptr;  // [tokens, selects_]; null where that is 0
     RopeTables::Angles angles;
@@ -151,6 +154,9 @@ class Decoder : public Model {
                                           const Norm* shared,
                                           ModelBuild& build);
   // The keys of part `spec`, of layers from next_kv_layer_ on.
+  absl::StatusOr<std::unique_ptr<Sublayer>> BuildShared(
+      const SharedTransformerSpec& spec, const std::vector<RopeSpec>& ropes,
+      ModelBuild& build);
   absl::StatusOr<std::unique_ptr<Sublayer>> BuildCompressed(
       const CompressedAttentionSpec& spec, ModelBuild& build);
   absl::Status AddTable(TensorView table, int64_t width, bool by_segment,

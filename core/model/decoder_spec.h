@@ -290,11 +290,28 @@ struct AttentionMambaSpec {
   MambaSpec mamba;
 };
 
+// output(mlp(attention(norm of the residual stream and the embedding side by
+// side))), the MLP behind a norm of its own and without sums (Zamba 2).
+struct SharedTransformerSpec {
+  std::string embedding;  // tensor [vocab_size, hidden_size]
+  int64_t vocab_size = 0;
+  NormSpec norm;  // twice as wide as the stream
+  AttentionSpec attention;
+  NormSpec mlp_norm;
+  Activation activation = Activation::kGelu;
+  // Gate and up side by side, to which high(low) of the same is added.
+  LinearSpec gate_up;
+  LinearSpec low;
+  LinearSpec high;
+  LinearSpec down;
+  LinearSpec output;
+};
+
 using PartSpec =
     std::variant<AttentionSpec, MlpSpec, MoeSpec, ShortConvSpec, MambaSpec,
                  SelectiveSpec, DeltaSpec, LightningSpec, AttentionMambaSpec,
                  LatentAttentionSpec, MlpMoeSpec, PerLayerSpec,
-                 CompressedAttentionSpec>;
+                 CompressedAttentionSpec, SharedTransformerSpec>;
 
 // A learned augmented residual (LAuReL, arXiv:2411.07501): a block's sum has n
 // + norm(right(left(n))) besides, n being what its part reads, and is
@@ -323,6 +340,9 @@ struct BlockSpec {
   // post_norm, sum_norm and scale, in layers that are not parallel, of one
   // residual stream.
   bool deferred = false;
+  // What the part gives is added to what the layer's next block reads, and to
+  // nothing else (Zamba 2). As deferred, and not beside it.
+  bool aside = false;
   PartSpec part;
 };
 
@@ -417,6 +437,9 @@ struct DecoderSpec {
   int64_t hidden_size = 0;
   int64_t max_positions = 0;
   std::string embedding;  // tensor [vocab_size, hidden_size]
+  // > 0: the embedding has so many rows, more than there are tokens. Not where
+  // it is the head.
+  int64_t embedding_rows = 0;
   // Then the embedding and the head are [vocab_size, width()].
   std::optional<EmbeddingProjectionSpec> embedding_projection;
   // Tensor [position_offset + max_positions, hidden_size], or "".

@@ -149,6 +149,20 @@ void AddCompressed(const CompressedAttentionSpec& compressed, size_t first,
   inputs->push_back(ReadOnly(compressed.output));
 }
 
+// `first`: what attention reads.
+void AddShared(const SharedTransformerSpec& shared, size_t first,
+               std::vector<LinearInput>* inputs) {
+  AddReaders(shared.attention.qkv, &(*inputs)[first]);
+  (*inputs)[first].norm = &shared.norm;
+  inputs->push_back(ReadAfterAttention(shared.attention));
+  inputs->push_back(ReadOnly(shared.gate_up));
+  inputs->back().readers.push_back(&shared.low);
+  inputs->back().norm = &shared.mlp_norm;
+  for (const LinearSpec* layer : {&shared.high, &shared.down, &shared.output}) {
+    inputs->push_back(ReadOnly(*layer));
+  }
+}
+
 // In the order in which a model has the layers: what all experts' gates and ups
 // read, then what their downs do.
 void AddExperts(const MoeSpec& moe, size_t first,
@@ -244,6 +258,9 @@ std::vector<LinearInput> InputsOf(const LayerSpec& layer) {
     } else if (const auto* slice = std::get_if<PerLayerSpec>(&block.part)) {
       inputs[first].readers.push_back(&slice->gate);
       inputs.push_back(ReadOnly(slice->output));
+    } else if (const auto* shared =
+                   std::get_if<SharedTransformerSpec>(&block.part)) {
+      AddShared(*shared, first, &inputs);
     } else if (const auto* mlp = std::get_if<MlpSpec>(&block.part)) {
       AddReaders(mlp->input, &inputs[first]);
       inputs.push_back(ReadAfterActivation(*mlp));

@@ -179,13 +179,12 @@ TEST_P(ClassifierTest, Scores) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, ClassifierTest,
-    ::testing::Values("bert_reranker", "bert_labels", "roberta_reranker",
-                      "roberta_labels", "xlm_roberta_reranker",
-                      "xlm_roberta_labels", "modernbert_labels",
-                      "distilbert_labels", "electra_labels", "gte_labels",
-                      "mpnet_labels", "albert_labels",
-                      "roberta_prelayernorm_labels", "xlm_roberta_xl_labels",
-                      "ernie_labels"));
+    ::testing::Values(
+        "bert_reranker", "bert_labels", "roberta_reranker", "roberta_labels",
+        "xlm_roberta_reranker", "xlm_roberta_labels", "modernbert_labels",
+        "distilbert_labels", "electra_labels", "gte_labels", "mpnet_labels",
+        "albert_labels", "roberta_prelayernorm_labels", "xlm_roberta_xl_labels",
+        "ernie_labels", "megatron_bert_labels", "data2vec_text_labels"));
 
 // bert's goldens of hidden states have pairs too.
 TEST(PairTest, EmbeddingsOfPairs) {

@@ -199,7 +199,7 @@ TEST(Cuda, EmbeddersGiveWhatTransformersGives) {
         "electra_labels", "electra_narrow", "nomic_bert", "gte_labels",
         "jina_embeddings_v3", "eurobert", "mpnet_labels", "nomic_bert_moe",
         "albert_labels", "roberta_prelayernorm_labels", "xlm_roberta_xl_labels",
-        "ernie_labels"}) {
+        "ernie_labels", "megatron_bert_labels", "data2vec_text_labels"}) {
     SCOPED_TRACE(name);
     const std::string path = TestData() + "/models/" + name;
     nlohmann::json golden;

@@ -127,7 +127,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "nomic_bert", "gte_labels", "jina_embeddings_v3",
                       "eurobert", "mpnet_labels", "nomic_bert_moe",
                       "albert_labels", "roberta_prelayernorm_labels",
-                      "xlm_roberta_xl_labels", "ernie_labels"));
+                      "xlm_roberta_xl_labels", "ernie_labels",
+                      "megatron_bert_labels", "data2vec_text_labels"));
 
 // A copy of a model's folder, to change.
 class EmbedderCopyTest : public ::testing::Test {
@@ -224,8 +225,8 @@ TEST_F(EmbedderCopyTest, NetworksWithoutTheirHead) {
 
 TEST_F(EmbedderCopyTest, WhatKnowsOneDirectionIsRefused) {
   Error error;
-  for (const char* name :
-       {"lfm2", "deepseek_v2", "falcon_h1", "llama4_text", "opt_350m"}) {
+  for (const char* name : {"lfm2", "deepseek_v2", "falcon_h1", "llama4_text",
+                           "opt_350m", "zamba2"}) {
     Copy(name);
     Change("config.json", {{"is_causal", false}});
     EXPECT_EQ(Load(error), INLAY_UNSUPPORTED) << name;

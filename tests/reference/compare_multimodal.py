@@ -42,6 +42,8 @@ AUDIO = {"d_model": 32, "hidden_size": 32, "encoder_layers": 1, "num_hidden_laye
          "encoder_ffn_dim": 48, "intermediate_size": 48, "max_source_positions": 16, "num_mel_bins": 8}
 GEMMA = {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "sliding_window": 8}
 LLAVA = [("model.language_model.", "language_model.model."), ("lm_head.", "language_model.lm_head."), ("model.", "")]
+HYPERCLOVA = [("model.language_model.lm_head.", "model.language_model.lm_head."), ("model.language_model.", "model.language_model.model.")]
+THINKER = [("", "thinker.")]
 QWEN2_VL = [("model.language_model.", "model."), ("model.visual.", "visual.")]
 
 
@@ -70,6 +72,30 @@ def old_gemma3(config):
         text.pop(key, None)
     config.pop("tie_word_embeddings", None)
     return config
+
+
+def flat(config):
+    """Keys of the text stand beside the others; biases are none."""
+    text = config.pop("text_config")
+    text.pop("model_type")
+    ropes = text.pop("rope_parameters")
+    return text | {"rope_theta": ropes.pop("rope_theta"), "rope_scaling": {**ropes, "type": ropes["rope_type"]}} | config
+
+
+def flat_hunyuan(config):
+    config = flat(config)
+    ropes = config["rope_scaling"]
+    ropes.pop("rope_type")
+    config["attention_head_dim"] = config.pop("head_dim")
+    if "alpha" in ropes:
+        config["rope_scaling"] = {**ropes, "type": "xdrope", "xdrope_section": ropes.pop("mrope_section")}
+        config["rope_scaling"].pop("mrope_section")
+    return config
+
+
+def thinker(architecture, model_type):
+    """Inside a model that speaks, too."""
+    return lambda config: {"architectures": [architecture], "model_type": model_type, "talker_config": {}, "thinker_config": config}
 
 
 CASES = {
@@ -139,6 +165,57 @@ CASES = {
     "Qwen3ASRForConditionalGeneration": [{"text": {"model_type": "qwen3"}, "audio": AUDIO}],
     "Qwen2AudioForConditionalGeneration": [{"text": {"model_type": "qwen2"}, "no_head_dim": True, "audio": AUDIO, "old": LLAVA}],
     "VoxtralForConditionalGeneration": [{"text": {"model_type": "llama"}, "audio": {**AUDIO, "intermediate_size": 128}, "old": LLAVA}],
+    "FastVlmForConditionalGeneration": [{"text": {"model_type": "qwen2"}, "no_head_dim": True, "vision": {"model_type": "vit", **SIGLIP},
+                                         "outer": {"tie_word_embeddings": tied}} for tied in (False, True)],
+    "Ovis2ForConditionalGeneration": [{"text": {"model_type": "qwen2"}, "no_head_dim": True, "vision": {**SIGLIP, "vocab_size": 32},
+                                       "outer": {"hidden_size": 48, "vocab_size": 96, "tie_word_embeddings": tied}} for tied in (False, True)],
+    "PerceptionLMForConditionalGeneration": [{"text": {"model_type": "llama"}, "vision": {"model_type": "vit", **SIGLIP, "model_args": {"embed_dim": 32}},
+                                              "outer": {"tie_word_embeddings": tied}} for tied in (False, True)],
+    "Granite4VisionForConditionalGeneration": [
+        {"text": {"embedding_multiplier": 6.0, "logits_scaling": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.3, **more}, "no_head_dim": True,
+         "vision": {**CLIP, "hidden_size": 64, "num_attention_heads": 2}, "outer": {"image_token_index": 90, "tie_word_embeddings": tied, "downsample_rate": "1/2",
+                                                                                    "deepstack_layer_map": [[-1, 0]]}}
+        for more, tied in (({}, False), ({"attention_bias": True, "mlp_bias": True}, True))],
+    "HyperCLOVAXVisionV2ForConditionalGeneration": [
+        {"text": {"model_type": "hyperclovax", "embedding_multiplier": 6.0, "logits_scaling": 0.5, "residual_multiplier": 0.5, "attention_multiplier": 0.3,
+                  "use_post_norm": True}, "vision": {"model_type": "qwen2_5_vl_vision", "depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2,
+                                                     "out_hidden_size": 48},
+         "outer": {"tie_word_embeddings": False}, "old": HYPERCLOVA,
+         "config": lambda config: {**config, "architectures": ["HCXVisionV2ForCausalLM"], "model_type": "vlm"}}],
+    "GlmOcrForConditionalGeneration": [
+        {"text": {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": part, "mrope_section": section}, "head_dim": 16},
+         "vision": {**GLM_VISION, "out_hidden_size": 48}} for part, section in ((0.5, [1, 1, 2]), (1.0, [2, 3, 3]))],
+    "PaddleOCRVLForConditionalGeneration": [
+        {"text": {**MROPE, "use_bias": biased}, "vision": SIGLIP, "old": QWEN2_VL, "config": flat, "outer": {"tie_word_embeddings": biased}} for biased in (False, True)],
+    "HunYuanVLForConditionalGeneration": [
+        {"text": {"rope_parameters": {"rope_theta": 5000.0, "mrope_section": [2, 2, 2, 2], **rope}}, "vision": {**SIGLIP, "text_hidden_size": 48, "out_hidden_size": 32},
+         "old": QWEN2_VL, "config": flat_hunyuan, "outer": {"tie_word_embeddings": tied}}
+        for rope, tied in (({"rope_type": "default"}, True), ({"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0}, False))],
+    "Qwen2_5OmniThinkerForConditionalGeneration": [
+        {"text": MROPE_12, "no_head_dim": True, "vision": {"depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 48},
+         "audio": {**AUDIO, "output_dim": 48}, "old": THINKER,
+         "config": thinker("Qwen2_5OmniModel", "qwen2_5_omni")}],
+    "Qwen3OmniMoeThinkerForConditionalGeneration": [
+        {"text": {"rope_parameters": {**MROPE["rope_parameters"], "mrope_interleaved": True}, **MOE, **more}, "vision": QWEN3_VISION, "audio": {**AUDIO, "output_dim": 48},
+         "old": THINKER,
+         "config": thinker("Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe")} for more in ({}, {"norm_topk_prob": False, "mlp_only_layers": [0]})],
+    "AriaForConditionalGeneration": [
+        {"text": {"moe_num_experts": 4, "moe_topk": 2, "moe_num_shared_experts": 2, "intermediate_size": 20}, "no_head_dim": True, "vision": SIGLIP, "old": LLAVA,
+         "outer": {"image_token_index": 90, "tie_word_embeddings": tied, "projector_patch_to_query_dict": {4: 4}}} for tied in (False, True)],
+    "CohereCompassForConditionalGeneration": [
+        {"text": {"sliding_window": 8, "logit_scale": 0.3, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+                  "rope_parameters": {"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0, "mrope_section": [2, 2, 2]}}},
+         "no_head_dim": True, "vision": QWEN3_VISION, "outer": {"tie_word_embeddings": tied}}
+        for full, tied in ((None, True), ({"rope_type": "default", "rope_theta": 300.0, "mrope_section": [2, 2, 2]}, False))],
+    "Apertus1p5ForConditionalGeneration": [
+        {"text": {"output_vocab_size": pruned}, "no_head_dim": True, "vision": {"codebook_size": 8, "base_channels": 32, "channel_multiplier": [1, 1], "embed_dim": 8,
+                                                                                 "latent_channels": 8, "num_res_blocks": 1},
+         "audio": {"codebook_size": 8}, "outer": {"image_token_offset": 72, "audio_token_offset": 80}} for pruned in (None, 95)],
+    "Ernie4_5_VLMoeForConditionalGeneration": [
+        {"text": {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": [20, 12], "moe_num_shared_experts": 2, "mlp_layer_types": types,
+                  "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "mrope_section": [2, 2, 2]}}, "no_head_dim": True,
+         "vision": {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48}, "outer": {"tie_word_embeddings": tied}}
+        for types, tied in ((None, True), (["sparse", "dense", "sparse"], False))],
     "Glm4vMoeForConditionalGeneration": [
         {"text": {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
                   "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]}},
@@ -189,8 +266,8 @@ def wanted(name, folder, change=0.0):
         if name.startswith("Llama4"):  # its forward without images asks for what is not there
             return model.language_model(input_ids=ids, use_cache=False).logits[0].float()
         logits = model(input_ids=ids, use_cache=False).logits[0].float()
-    # That the outer classes leave out, where the text's own class and other engines have it.
-    return logits * getattr(model.config.text_config, "logit_scale", 1.0)
+    # That the outer classes but Compass's leave out, where the text's own class and other engines have it.
+    return logits if name.startswith("CohereCompass") else logits * getattr(model.config.text_config, "logit_scale", 1.0)
 
 
 def rename(case, folder):

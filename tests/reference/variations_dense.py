@@ -198,4 +198,24 @@ FAMILIES = {
         {"head_dim": 20}, {"query_pre_attn_scalar": 100}, {"attn_logit_softcapping": None}, {"final_logit_softcapping": None}, {"attn_logit_softcapping": 1.0},
         {"final_logit_softcapping": 2.0}, {"layer_types": FULL_FIRST}, {"attention_bias": True}, {"tie_word_embeddings": False}, {"hidden_activation": "relu"},
         *HEADS, *ROPES]},
+    "biogpt": {"base": {"num_key_value_heads": "(removed)"}, "cases": [
+        {"scale_embedding": False}, {"layer_norm_eps": 0.3}, {"hidden_act": "relu"}, {"hidden_act": "gelu_new"}, {"num_attention_heads": 3}, {"intermediate_size": 40},
+        {"tie_word_embeddings": False}, {"layerdrop": 0.3}]},
+    "xglm": {"base": {"num_key_value_heads": "(removed)", "hidden_size": "(removed)", "num_hidden_layers": "(removed)", "num_attention_heads": "(removed)",
+                      "intermediate_size": "(removed)", "d_model": 48, "num_layers": 2, "attention_heads": 4, "ffn_dim": 64}, "cases": [
+        {"scale_embedding": False}, {"activation_function": "relu"}, {"attention_heads": 3}, {"ffn_dim": 40}, {"tie_word_embeddings": False}, {"pad_token_id": 5},
+        {"pad_token_id": 30}, {"d_model": 44}]},
+    "gpt_neox_japanese": {"base": {"num_key_value_heads": "(removed)", "intermediate_size": "(removed)"}, "old_ropes": {"rotary_emb_base": 300}, "cases": [
+        {"intermediate_multiple_size": 1}, {"hidden_act": "relu"}, {"layer_norm_eps": 0.1}, {"num_attention_heads": 3}, {"tie_word_embeddings": False},
+        rope(partial_rotary_factor=0.5), {"rotary_pct": 0.5, "rotary_emb_base": 300}, *ROPES]},
+    "persimmon": {"base": {"num_key_value_heads": "(removed)"}, "old_ropes": {}, "cases": [
+        {"qk_layernorm": False}, {"hidden_act": "gelu"}, {"layer_norm_eps": 0.1}, {"num_attention_heads": 2}, {"tie_word_embeddings": True},
+        rope(partial_rotary_factor=0.5), rope(partial_rotary_factor=1.0), {"partial_rotary_factor": 1.0}, {"partial_rotary_factor": None}, ROPES[0]]},
+    "cohere_compass_text": {"base": {"sliding_window": 8, "layer_types": FULL_FIRST, "rope_parameters": {"full_attention": None, "sliding_attention": {
+        "rope_type": "default", "rope_theta": 5000.0}}}, "cases": [
+        {"attention_bias": True}, {"layer_norm_eps": 0.1}, {"logit_scale": 0.3}, {"hidden_act": "gelu"}, {"tie_word_embeddings": False}, {"layer_types": MIXED}, *HEADS,
+        two_ropes(rope(theta=500.0)["rope_parameters"], rope(theta=50.0)["rope_parameters"]),
+        two_ropes(rope("linear", factor=4.0)["rope_parameters"], rope(theta=50.0)["rope_parameters"]),
+        {"sliding_window": 3}, {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 300.0, "mrope_section": [2, 2, 2]},
+                                                     "sliding_attention": None}}]},
 }

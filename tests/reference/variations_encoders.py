@@ -45,4 +45,6 @@ FAMILIES = {
     "qwen3": {"base": BOTH_WAYS, "cases": HEADS},
     "olmo2": {"base": BOTH_WAYS, "cases": HEADS},
     "phi3": {"base": BOTH_WAYS, "cases": [{"sliding_window": 5}, *HEADS]},
+    "megatron-bert": {"class": "AutoModel", "base": NO_KV, "cases": BERT_CASES},
+    "data2vec-text": {"class": "AutoModel", "base": NO_KV, "cases": [*BERT_CASES, {"pad_token_id": 5}]},
 }

@@ -150,4 +150,12 @@ FAMILIES = {
         {"tie_word_embeddings": False}, {"q_lora_rank": None}, {"attention_bias": True}, {"mlp_bias": True}, {"v_head_dim": 16}, {"scale_emb": 3},
         {"scale_depth": 2.5}, {"dim_model_base": 8}, {"scale_depth": None}, {"dim_model_base": None},
     ], "edits": [*ACTIVATIONS, ({}, {"rope_interleave": False}), *ROPE_EDITS]},
+    "flint": {"base": {**EXPERTS, "num_experts": 6, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 24, "num_hidden_layers": 4, "head_dim": 12,
+                       "sliding_window": 8, "mlp_only_layers": [1], "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]}, "cases": [
+        *HEADS, {"attention_bias": True}, {"mlp_only_layers": []}, {"mlp_only_layers": None}, {"decoder_sparse_step": 2}, {"layer_types": None, "num_hidden_layers": 7},
+        {"tie_word_embeddings": True}, {"head_dim": 20}, {"num_experts_per_tok": 6},
+    ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"sliding_window": 3}), ({}, {"mlp_only_layers": [1, 3]}), *ROPE_EDITS]},
+    "aria_text": {"base": {**EXPERTS, "num_experts_per_tok": "(removed)", "moe_num_experts": 6, "moe_topk": 2, "intermediate_size": 20}, "cases": [
+        *HEADS, {"attention_bias": True}, {"mlp_bias": True}, {"moe_num_shared_experts": 1}, {"moe_topk": 1}, {"moe_topk": 6}, {"head_dim": 20}, {"tie_word_embeddings": True},
+    ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"num_experts_per_tok": 3}), *ROPE_EDITS]},
 }

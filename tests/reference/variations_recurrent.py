@@ -300,4 +300,27 @@ FAMILIES = {
         ({}, {"layernorm_full_attention_alpha": 3.55, "postnorm": True, "rotary_dim": 4, "shared_intermediate_size": 0, "shared_moe_mode": "sigmoid"}),
         *(({}, rope) for rope in ROPES),
     ]},
+    # Where windows see all, one of the tokens multiplies what rounding does by some hundreds.
+    "lara_mini": {"base": {
+        "hidden_size": 32, "head_dim": 12, "num_hidden_layers": 4, "max_position_embeddings": 64, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20,
+        "shared_expert_intermediate_size": 24, "intermediate_size": "(removed)", "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+        "linear_value_head_dim": 12, "sliding_window": 8, "layer_types": ["linear_attention", "full_attention", "sliding_attention", "linear_attention"],
+    }, "cases": [
+        {"num_key_value_heads": 1}, {"num_key_value_heads": 4}, {"tie_word_embeddings": False}, {"attention_bias": True}, {"head_dim": 16}, {"linear_conv_kernel_dim": 3},
+        {"linear_num_value_heads": 2}, {"linear_value_head_dim": 8}, {"layer_types": None, "num_hidden_layers": 6},
+    ], "edits": [
+        ({}, {"rms_norm_eps": 0.3}), ({}, {"hidden_act": "gelu"}), ({}, {"norm_topk_prob": False}), ({}, {"sliding_window": 3}), *(({}, rope) for rope in ROPES),
+    ]},
+    # 1.2B's adapters of q, k and v are refused, and what stretches rope.
+    "zamba2": {"base": {
+        "hidden_size": 32, "num_hidden_layers": 5, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid", "hybrid"], "max_position_embeddings": 64,
+        "mamba_d_state": 12, "n_mamba_heads": 4, "num_mem_blocks": 2, "adapter_rank": 10, "use_mem_rope": True,
+    }, "cases": [
+        {"num_key_value_heads": 1}, {"num_key_value_heads": 4}, {"tie_word_embeddings": False}, {"use_mem_rope": False}, {"num_mem_blocks": 1}, {"num_mem_blocks": 3},
+        {"mamba_ngroups": 2}, {"mamba_expand": 3, "n_mamba_heads": 6}, {"add_bias_linear": True}, {"mamba_d_conv": 3}, {"num_attention_heads": 8}, {"intermediate_size": None},
+    ], "edits": [
+        ({}, {"rms_norm_eps": 0.3}), ({}, {"hidden_act": "silu"}), ({}, {"time_step_min": 0.9}), ({}, {"time_step_limit": [0.5, 1.0]}), ({}, {"mamba_headdim": 4}),
+        ({}, {"attention_head_dim": 4}), ({}, {"head_dim": 4}), ({}, {"layers_block_type": ["linear_attention", "hybrid", "linear_attention", "hybrid", "hybrid"]}),
+        *(({}, rope) for rope in ROPES),
+    ]},
 }

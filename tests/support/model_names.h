@@ -134,7 +134,17 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "cohere2_moe",
                                                 "laguna",
                                                 "laguna_full",
-                                                "mimo_v2_flash"};
+                                                "mimo_v2_flash",
+                                                "biogpt",
+                                                "xglm",
+                                                "gpt_neox_japanese",
+                                                "persimmon",
+                                                "cohere_compass",
+                                                "flint",
+                                                "aria_text",
+                                                "lara_mini",
+                                                "apertus1p5_text",
+                                                "zamba2"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",
@@ -156,7 +166,9 @@ inline constexpr const char* kRecurrentNames[] = {"lfm2",
                                                   "mamba",
                                                   "falcon_mamba",
                                                   "jamba",
-                                                  "bailing_hybrid"};
+                                                  "bailing_hybrid",
+                                                  "lara_mini",
+                                                  "zamba2"};
 
 // Those with experts.
 inline constexpr const char* kMixtureNames[] = {"mixtral",
@@ -207,7 +219,10 @@ inline constexpr const char* kMixtureNames[] = {"mixtral",
                                                 "cohere2_moe",
                                                 "laguna",
                                                 "laguna_full",
-                                                "mimo_v2_flash"};
+                                                "mimo_v2_flash",
+                                                "flint",
+                                                "aria_text",
+                                                "lara_mini"};
 
 }  // namespace inlay
 

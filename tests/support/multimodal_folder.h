@@ -19,6 +19,9 @@ struct MultimodalClass {
   std::string text_type;  // of text_config; empty: the text model's own
   std::string model = "language_model.model.";  // for "model."
   std::string head = "language_model.lm_head.";
+  std::string keys = "{}";  // that the text's config has besides
+  std::string part = "";    // whose config text_config stands in
+  bool flat = false;        // no text_config: its keys beside the others
 };
 
 // `text` inside a config.json of the class. What engines look for outside of
@@ -39,10 +42,19 @@ inline Json AroundText(const MultimodalClass& kind, Json text) {
       config["quantization_config"]["ignore"].push_back(name);
     }
   }
+  text.update(Json::parse(kind.keys));
   if (!kind.text_type.empty()) text["model_type"] = kind.text_type;
   text.erase("architectures");
+  if (kind.flat) {
+    text.update(config);
+    return text;
+  }
   config["text_config"] = std::move(text);
-  return config;
+  if (kind.part.empty()) return config;
+  Json whole = {{"architectures", config["architectures"]},
+                {"model_type", config["model_type"]}};
+  whole[kind.part] = std::move(config);
+  return whole;
 }
 
 // The safetensors file `from` with tensors called as the class does, and

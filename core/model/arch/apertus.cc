@@ -1,5 +1,7 @@
 // Apertus (arXiv:2509.14233): an MLP of xIELU without a gate, whose numbers are
 // each layer's, norms of q and k of each head, norms by other names.
+// Apertus 1.5 has tokens of images and sounds behind those of text, which its
+// head may lack: those are no tokens here.
 #include <string>
 #include <variant>
 #include <vector>
@@ -43,9 +45,9 @@ absl::StatusOr<XieluSpec> ReadXielu(const Json& json, const std::string& prefix,
   return spec;
 }
 
-absl::StatusOr<DecoderSpec> ApertusSpec(const Json& json) {
+absl::StatusOr<DecoderSpec> ApertusSpec(const Json& json, int64_t vocab_size) {
   DecoderDefaults defaults;
-  defaults.vocab_size = 131072;
+  defaults.vocab_size = vocab_size;
   defaults.intermediate_size = 14336;
   defaults.max_positions = 65536;
   defaults.norm_epsilon = 1e-5;
@@ -81,7 +83,24 @@ absl::StatusOr<DecoderSpec> ApertusSpec(const Json& json) {
 
 absl::StatusOr<std::unique_ptr<Model>> MakeApertus(const Json& config,
                                                    ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, ApertusSpec(config));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, ApertusSpec(config, 131072));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeApertus15(const Json& config,
+                                                     ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec, ApertusSpec(config, 266752));
+  const int64_t all = spec.vocab_size;
+  INLAY_ASSIGN_OR_RETURN(spec.vocab_size,
+                         JsonInt(config, "output_vocab_size", all, 1, all));
+  if (spec.vocab_size < all) {
+    if (spec.head.empty()) {
+      return absl::UnimplementedError(
+          "config.json: tie_word_embeddings is true with output_vocab_size; "
+          "supported here is a head of its own");
+    }
+    spec.embedding_rows = all;
+  }
   return BuildDecoder(spec, build);
 }
 

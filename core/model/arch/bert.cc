@@ -1,9 +1,9 @@
 // BERT (Devlin et al., arXiv:1810.04805), RoBERTa (Liu et al.,
-// arXiv:1907.11692; XLM-R and CamemBERT are ones), whose learned positions
-// begin after the padding id, ELECTRA (Clark et al., arXiv:2003.10555), whose
-// discriminator is BERT's network, and ERNIE (Sun et al., arXiv:1907.12412 and
-// 2107.02137), whose tokens may have a task. Of heads the classifier of
-// sequences is loaded.
+// arXiv:1907.11692; XLM-R, CamemBERT and data2vec's for text, arXiv:2202.03555,
+// are ones), whose learned positions begin after the padding id, ELECTRA (Clark
+// et al., arXiv:2003.10555), whose discriminator is BERT's network, and ERNIE
+// (Sun et al., arXiv:1907.12412 and 2107.02137), whose tokens may have a task.
+// Of heads the classifier of sequences is loaded.
 #include <string>
 #include <utility>
 
@@ -22,10 +22,11 @@ absl::StatusOr<DecoderSpec> BertSpec(const Json& json) {
   return BertStyleSpec(config, 0, "bert.");
 }
 
-absl::StatusOr<DecoderSpec> RobertaSpec(const Json& json) {
+absl::StatusOr<DecoderSpec> RobertaSpec(const Json& json,
+                                        const std::string& prefix) {
   INLAY_ASSIGN_OR_RETURN(const BertConfig config, ReadBertConfig(json));
   INLAY_ASSIGN_OR_RETURN(const int64_t offset, RobertaOffset(json, config));
-  return BertStyleSpec(config, offset, "roberta.");
+  return BertStyleSpec(config, offset, prefix);
 }
 
 absl::StatusOr<DecoderSpec> ElectraSpec(const Json& json) {
@@ -72,6 +73,15 @@ HeadLayerSpec Dense(const char* name, int64_t hidden) {
   return layer;
 }
 
+absl::Status AddRobertaClassifier(const Json& json, DecoderSpec* spec) {
+  HeadLayerSpec dense = Dense("classifier.dense", spec->hidden_size);
+  dense.tanh = true;
+  INLAY_ASSIGN_OR_RETURN(
+      spec->classifier,
+      BertStyleClassifier(json, std::move(dense), "classifier.out_proj"));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> MakeBert(const Json& json,
@@ -94,18 +104,23 @@ absl::StatusOr<std::unique_ptr<Model>> MakeBertClassifier(const Json& json,
 
 absl::StatusOr<std::unique_ptr<Model>> MakeRoberta(const Json& json,
                                                    ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, RobertaSpec(json));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, RobertaSpec(json, "roberta."));
   return BuildDecoder(spec, build);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> MakeRobertaClassifier(
     const Json& json, ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec, RobertaSpec(json));
-  HeadLayerSpec dense = Dense("classifier.dense", spec.hidden_size);
-  dense.tanh = true;
-  INLAY_ASSIGN_OR_RETURN(
-      spec.classifier,
-      BertStyleClassifier(json, std::move(dense), "classifier.out_proj"));
+  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec, RobertaSpec(json, "roberta."));
+  INLAY_RETURN_IF_ERROR(AddRobertaClassifier(json, &spec));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeData2VecText(const Json& json,
+                                                        ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec, RobertaSpec(json, "data2vec_text."));
+  if (HasLabels(build)) {
+    INLAY_RETURN_IF_ERROR(AddRobertaClassifier(json, &spec));
+  }
   return BuildDecoder(spec, build);
 }
 

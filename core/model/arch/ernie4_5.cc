@@ -1,10 +1,13 @@
 // ERNIE 4.5 (Baidu, 2025): Llama with rope of neighbours; the larger ones with
 // mixtures of experts by softmax, their choice corrected, and shared ones.
-// Source of names and defaults: transformers' Ernie4_5Config and
+// Files with experts for images beside them have routers that lie inputs by
+// outputs. Source of names and defaults: transformers' Ernie4_5Config and
 // Ernie4_5_MoeConfig.
 #include <algorithm>
+#include <vector>
 
 #include "core/model/arch.h"
+#include "core/model/arch/deepseek_style.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/arch/moe_style.h"
 #include "core/model/decoder.h"
@@ -57,9 +60,12 @@ struct ErnieExperts {
   int64_t num_shared = 0;  // as one of that many times the width
   int64_t first = 0;       // layers from here on, to the last one and no other
   int64_t last = 0;
-  int64_t every = 1;  // of them, one in so many has experts
+  int64_t every = 1;         // of them, one in so many has experts
+  std::vector<bool> sparse;  // a layer each; empty: by the numbers above
+  bool routers_by_inputs = false;
 
   bool HasExperts(int layer) const {
+    if (!sparse.empty()) return sparse[static_cast<size_t>(layer)];
     return (layer + 1) % every == 0 && layer >= first && layer <= last;
   }
 };
@@ -102,6 +108,14 @@ absl::StatusOr<ErnieExperts> ReadErnieExperts(const Json& json,
   if (experts.last == -1) experts.last = num_layers - 1;
   INLAY_ASSIGN_OR_RETURN(experts.every,
                          JsonInt(json, "moe_layer_interval", 1, 1, kMaxLayers));
+  // What core/formats/text_model.cc says of ERNIE 4.5 VL's.
+  INLAY_ASSIGN_OR_RETURN(experts.routers_by_inputs,
+                         JsonBool(json, "vision_experts", false));
+  if (!experts.routers_by_inputs) return experts;
+  INLAY_RETURN_IF_ERROR(ExpectFlag(json, "use_bias", false));
+  INLAY_ASSIGN_OR_RETURN(
+      experts.sparse,
+      ReadLayerKinds(json, "mlp_layer_types", num_layers, "sparse", "dense"));
   return experts;
 }
 
@@ -112,6 +126,7 @@ PartSpec ErnieMlp(const DecoderConfig& config, const ErnieExperts& experts,
   if (!experts.HasExperts(layer)) return LlamaStyleMlp(config, prefix, bias);
   const std::string name = prefix + "mlp.";
   MoeSpec moe = LlamaStyleMoe(config, experts.moe, name, "gate", false);
+  moe.router.transposed = experts.routers_by_inputs;
   moe.correction = name + "moe_statics.e_score_correction_bias";
   if (experts.num_shared > 0) {
     moe.shared = SharedExpert(config, name + "shared_experts.",

@@ -36,21 +36,12 @@ absl::StatusOr<DecoderConfig> ReadQwen35Config(
   return ReadDecoderConfig(json, defaults);
 }
 
-void NameQwen35Projections(const DecoderConfig& config, const std::string& name,
-                           DeltaSpec* delta) {
-  const int64_t hidden = config.hidden_size;
-  delta->qkvz = {{name + "in_proj_qkv", delta->conv_width(), hidden},
-                 {name + "in_proj_z", delta->value_width(), hidden}};
-  delta->ba = {{name + "in_proj_b", delta->num_heads, hidden},
-               {name + "in_proj_a", delta->num_heads, hidden}};
-}
-
 absl::StatusOr<DecoderSpec> Qwen35Spec(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadQwen35Config(json, Qwen35Defaults()));
   QwenHybridParts parts;
   parts.projections = [&](const std::string& name, DeltaSpec* delta) {
-    NameQwen35Projections(config, name, delta);
+    NameQwenDeltaInputs(config, name, delta);
   };
   parts.feed_forward = [&](int, const std::string& prefix) {
     return LlamaStyleMlp(config, prefix, false);
@@ -71,7 +62,7 @@ absl::StatusOr<DecoderSpec> Qwen35MoeSpec(const Json& json) {
   experts.moe.routing.normalised = true;
   QwenHybridParts parts;
   parts.projections = [&](const std::string& name, DeltaSpec* delta) {
-    NameQwen35Projections(config, name, delta);
+    NameQwenDeltaInputs(config, name, delta);
   };
   parts.feed_forward = [&](int, const std::string& prefix) {
     return QwenExpertsPart(config, experts, prefix);

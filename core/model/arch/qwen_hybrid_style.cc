@@ -40,14 +40,23 @@ absl::StatusOr<std::vector<bool>> ReadAttentionLayers(const Json& json,
   return layers;
 }
 
-// The sizes of linear attention, no names.
-absl::StatusOr<DeltaSpec> ReadDeltaSizes(const Json& json) {
+AttentionSpec GatedAttention(const DecoderConfig& config,
+                             const std::string& prefix, bool bias) {
+  AttentionSpec attention = LlamaStyleAttention(config, prefix, bias, bias);
+  attention.gated = true;
+  attention.qkv[0].n *= 2;
+  AddHeadNorms(config, prefix, kQwenHybridNorm, &attention);
+  return attention;
+}
+
+}  // namespace
+
+absl::StatusOr<DeltaSpec> ReadQwenDeltaSizes(const Json& json,
+                                             int64_t key_heads, int64_t heads) {
+  INLAY_ASSIGN_OR_RETURN(key_heads, JsonInt(json, "linear_num_key_heads",
+                                            key_heads, 1, kMaxHeads));
   INLAY_ASSIGN_OR_RETURN(
-      const int64_t key_heads,
-      JsonInt(json, "linear_num_key_heads", 16, 1, kMaxHeads));
-  INLAY_ASSIGN_OR_RETURN(
-      const int64_t heads,
-      JsonInt(json, "linear_num_value_heads", 32, 1, kMaxHeads));
+      heads, JsonInt(json, "linear_num_value_heads", heads, 1, kMaxHeads));
   INLAY_ASSIGN_OR_RETURN(
       const int64_t key_dim,
       JsonInt(json, "linear_key_head_dim", 128, 1, kMaxHeadDim));
@@ -73,8 +82,8 @@ absl::StatusOr<DeltaSpec> ReadDeltaSizes(const Json& json) {
   return delta;
 }
 
-void NameDelta(const DecoderConfig& config, const std::string& name,
-               DeltaSpec* delta) {
+void NameQwenDelta(const DecoderConfig& config, const std::string& name,
+                   DeltaSpec* delta) {
   delta->convs = {name + "conv1d"};
   delta->a_log = name + "A_log";
   delta->dt_bias = name + "dt_bias";
@@ -82,16 +91,14 @@ void NameDelta(const DecoderConfig& config, const std::string& name,
   delta->output = {name + "out_proj", config.hidden_size, delta->value_width()};
 }
 
-AttentionSpec GatedAttention(const DecoderConfig& config,
-                             const std::string& prefix, bool bias) {
-  AttentionSpec attention = LlamaStyleAttention(config, prefix, bias, bias);
-  attention.gated = true;
-  attention.qkv[0].n *= 2;
-  AddHeadNorms(config, prefix, kQwenHybridNorm, &attention);
-  return attention;
+void NameQwenDeltaInputs(const DecoderConfig& config, const std::string& name,
+                         DeltaSpec* delta) {
+  const int64_t hidden = config.hidden_size;
+  delta->qkvz = {{name + "in_proj_qkv", delta->conv_width(), hidden},
+                 {name + "in_proj_z", delta->value_width(), hidden}};
+  delta->ba = {{name + "in_proj_b", delta->num_heads, hidden},
+               {name + "in_proj_a", delta->num_heads, hidden}};
 }
-
-}  // namespace
 
 absl::StatusOr<DecoderSpec> QwenHybridSpec(const Json& json,
                                            const DecoderConfig& config,
@@ -101,7 +108,8 @@ absl::StatusOr<DecoderSpec> QwenHybridSpec(const Json& json,
   if (std::find(attends.begin(), attends.end(), false) != attends.end()) {
     INLAY_RETURN_IF_ERROR(ExpectSilu(json, "hidden_act"));
   }
-  INLAY_ASSIGN_OR_RETURN(const DeltaSpec sizes, ReadDeltaSizes(json));
+  INLAY_ASSIGN_OR_RETURN(const DeltaSpec sizes,
+                         ReadQwenDeltaSizes(json, 16, 32));
   INLAY_ASSIGN_OR_RETURN(const bool bias,
                          JsonBool(json, "attention_bias", false));
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
@@ -119,7 +127,7 @@ absl::StatusOr<DecoderSpec> QwenHybridSpec(const Json& json,
       mixer = GatedAttention(config, prefix, bias);
     } else {
       DeltaSpec delta = sizes;
-      NameDelta(config, prefix + "linear_attn.", &delta);
+      NameQwenDelta(config, prefix + "linear_attn.", &delta);
       parts.projections(prefix + "linear_attn.", &delta);
       mixer = std::move(delta);
     }

@@ -30,6 +30,19 @@ absl::StatusOr<DecoderSpec> QwenHybridSpec(const Json& json,
                                            const DecoderConfig& config,
                                            const QwenHybridParts& parts);
 
+// linear_*: the sizes of linear attention, no names. With as many heads where
+// config.json is silent.
+absl::StatusOr<DeltaSpec> ReadQwenDeltaSizes(const Json& json,
+                                             int64_t key_heads, int64_t heads);
+
+// Tensors NAME.conv1d, .A_log, .dt_bias, .norm and .out_proj of it.
+void NameQwenDelta(const DecoderConfig& config, const std::string& name,
+                   DeltaSpec* delta);
+
+// NAME.in_proj_qkv, _z, _b and _a: Qwen 3.5's inputs of it.
+void NameQwenDeltaInputs(const DecoderConfig& config, const std::string& name,
+                         DeltaSpec* delta);
+
 struct QwenExperts {
   MoeConfig moe;
   int64_t shared_width = 0;

@@ -1,6 +1,8 @@
 // RoBERTa with norms before a layer's parts and one behind all layers: as
 // fairseq has it with encoder.normalize_before (RobertaPreLayerNorm), and XLM-R
-// XL and XXL (Goyal et al., arXiv:2105.00572), whose embeddings have no norm.
+// XL and XXL (Goyal et al., arXiv:2105.00572), whose embeddings have no norm;
+// and Megatron's BERT (Shoeybi et al., arXiv:1909.08053), which has none
+// either, with BERT's positions and pooler.
 // Of heads the classifier of sequences is loaded. Source: transformers 5.24.
 #include <string>
 #include <utility>
@@ -29,16 +31,17 @@ DecoderSpec PrenormSpec(const BertConfig& config, int64_t offset,
   return spec;
 }
 
-absl::StatusOr<std::unique_ptr<Model>> Build(const Json& json, DecoderSpec spec,
-                                             ModelBuild& build) {
+absl::StatusOr<std::unique_ptr<Model>> Build(
+    const Json& json, DecoderSpec spec, ModelBuild& build,
+    const char* dense_name = "classifier.dense",
+    const char* output_name = "classifier.out_proj") {
   if (HasLabels(build)) {
     HeadLayerSpec dense;
-    dense.linear = {"classifier.dense", spec.hidden_size, spec.hidden_size,
-                    true};
+    dense.linear = {dense_name, spec.hidden_size, spec.hidden_size, true};
     dense.tanh = true;
     INLAY_ASSIGN_OR_RETURN(
         spec.classifier,
-        BertStyleClassifier(json, std::move(dense), "classifier.out_proj"));
+        BertStyleClassifier(json, std::move(dense), output_name));
   }
   return BuildDecoder(spec, build);
 }
@@ -80,6 +83,23 @@ absl::StatusOr<std::unique_ptr<Model>> MakeXlmRobertaXl(const Json& json,
                   "encoder.LayerNorm");
   spec.embedding_norm = NormSpec();
   return Build(json, std::move(spec), build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeMegatronBert(const Json& json,
+                                                        ModelBuild& build) {
+  // MegatronBertConfig's.
+  INLAY_ASSIGN_OR_RETURN(
+      const BertConfig config,
+      ReadBertConfig(WithDefaults(json, {{"vocab_size", 29056},
+                                         {"hidden_size", 1024},
+                                         {"num_hidden_layers", 24},
+                                         {"num_attention_heads", 16},
+                                         {"intermediate_size", 4096}})));
+  DecoderSpec spec = PrenormSpec(
+      config, 0, "bert.",
+      {.attention_norm = "attention.ln", .output_norm = "ln"}, "encoder.ln");
+  spec.embedding_norm = NormSpec();
+  return Build(json, std::move(spec), build, "bert.pooler.dense", "classifier");
 }
 
 }  // namespace inlay

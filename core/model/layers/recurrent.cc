@@ -85,6 +85,9 @@ const AttentionSpec* AttentionOf(const PartSpec& part) {
   if (const auto* both = std::get_if<AttentionMambaSpec>(&part)) {
     return &both->attention;
   }
+  if (const auto* shared = std::get_if<SharedTransformerSpec>(&part)) {
+    return &shared->attention;
+  }
   return std::get_if<AttentionSpec>(&part);
 }
 

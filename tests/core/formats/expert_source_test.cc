@@ -377,5 +377,38 @@ TEST(ExpertSource, DbrxsRowsComeApart) {
   }
 }
 
+// Aria's: 2 experts of width 2 over 3 inputs, inputs by outputs, gate's columns
+// before up's.
+TEST(ExpertSource, AriasMatrices) {
+  const std::string mlp = "model.layers.0.mlp.experts.";
+  for (const bool mapped : {true, false}) {
+    const auto weights = WithBf16(mapped, {{mlp + "fc1.weight", {2, 3, 4}},
+                                           {mlp + "fc2.weight", {2, 2, 3}}});
+    const auto parts = PresentExperts(Config("aria_text"), weights);
+    ASSERT_TRUE(parts.ok()) << parts.status();
+    EXPECT_EQ((*parts)->weights().size(), 6u);
+    EXPECT_EQ(Read16(**parts, mlp + "1.gate_proj.weight"),
+              (std::vector<uint16_t>{12, 16, 20, 13, 17, 21}));
+    EXPECT_EQ(Read16(**parts, mlp + "1.up_proj.weight"),
+              (std::vector<uint16_t>{14, 18, 22, 15, 19, 23}));
+    EXPECT_EQ(Read16(**parts, mlp + "1.down_proj.weight"),
+              (std::vector<uint16_t>{6, 9, 7, 10, 8, 11}));
+  }
+}
+
+// ERNIE 4.5 VL's corrections: text's are the first row.
+TEST(ExpertSource, CorrectionsOfTwoRouters) {
+  const std::string name = "mlp.moe_statics.e_score_correction_bias";
+  const auto weights = WithBf16(true, {{name, {2, 3}}});
+  const auto parts =
+      PresentExperts(Config("ernie4_5_moe"), weights, "ernie4_5_vl_moe_text");
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_EQ(Read16(**parts, name), (std::vector<uint16_t>{0, 1, 2}));
+  EXPECT_EQ((*parts)->Find(name)->shape, (std::vector<int64_t>{1, 3}));
+  const auto plain = PresentExperts(Config("ernie4_5_moe"), weights);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ((*plain)->Find(name)->shape, (std::vector<int64_t>{2, 3}));
+}
+
 }  // namespace
 }  // namespace inlay

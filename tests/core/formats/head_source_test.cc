@@ -135,6 +135,59 @@ TEST(HeadSourceTest, OneGroupOfLings) {
   }
 }
 
+// Two heads of two rows, and a bias by a name of its own.
+TEST(HeadSourceTest, RelativesOfNeox) {
+  for (const char* type : {"persimmon", "gpt_neox_japanese"}) {
+    SCOPED_TRACE(type);
+    const Json config = {{"model_type", type}, {"num_attention_heads", 2}};
+    const auto rows = [&](const char* part) {
+      return RowsOf(config, "query_key_value", part, 12);
+    };
+    EXPECT_THAT(rows("q_proj"), ElementsAre(0, 1, 6, 7));
+    EXPECT_THAT(rows("k_proj"), ElementsAre(2, 3, 8, 9));
+    EXPECT_THAT(rows("v_proj"), ElementsAre(4, 5, 10, 11));
+    const uint16_t numbers[] = {7, 8, 9};
+    auto weights = std::make_shared<MemoryWeights>(true);
+    weights->Add("h.0.attention.dense_bias", DType::kBF16, {3}, numbers);
+    const auto source = PresentHeads(config, weights);
+    ASSERT_TRUE(source.ok()) << source.status();
+    const bool is_japanese = config["model_type"] == "gpt_neox_japanese";
+    const WeightInfo* bias = (*source)->Find(
+        is_japanese ? "h.0.attention.dense.bias" : "h.0.attention.dense_bias");
+    ASSERT_NE(bias, nullptr);
+    EXPECT_THAT(ReadPieces(**source, *bias, 2), ElementsAre(7, 8, 9));
+    EXPECT_EQ((*source)->weights().size(), 1u);
+    // 64 heads, or 32, where nothing says how many.
+    const auto defaults =
+        RowsOf({{"model_type", type}}, "query_key_value", "k_proj", 192);
+    ASSERT_EQ(defaults.size(), 64u);
+    EXPECT_EQ(defaults[0], is_japanese ? 2 : 1);
+  }
+}
+
+// q, k and v, z, b and a: of one head of keys and two of values.
+TEST(HeadSourceTest, InputsOfLaraMini) {
+  const Json config = {{"model_type", "lara_mini"},
+                       {"linear_num_key_heads", 1},
+                       {"linear_num_value_heads", 2},
+                       {"linear_key_head_dim", 1},
+                       {"linear_value_head_dim", 2}};
+  const auto rows = [&](const char* part) {
+    return RowsOf(config, "linear_attn.in_proj", part, 14);
+  };
+  EXPECT_THAT(rows("linear_attn.in_proj_qkv"), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(rows("linear_attn.in_proj_z"), ElementsAre(6, 7, 8, 9));
+  EXPECT_THAT(rows("linear_attn.in_proj_b"), ElementsAre(10, 11));
+  EXPECT_THAT(rows("linear_attn.in_proj_a"), ElementsAre(12, 13));
+  const uint16_t numbers[13] = {};
+  auto weights = std::make_shared<MemoryWeights>(true);
+  weights->Add("h.0.linear_attn.in_proj.weight", DType::kBF16, {13, 1},
+               numbers);
+  const auto status = PresentHeads(config, weights).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("must have 14 rows"));
+}
+
 // Four shards, in each queries, values and keys.
 TEST(HeadSourceTest, ShardsOfCodeGen) {
   const Json config = {{"model_type", "codegen"}};

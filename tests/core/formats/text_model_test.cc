@@ -117,6 +117,100 @@ TEST(TextModel, PositionsOfThreeRowsAreOne) {
   EXPECT_FALSE(own.contains("vision_config"));
 }
 
+// Of models that speak as well: the part that writes, and what stands around.
+TEST(TextModel, ThinkersAreInsideOfTheWhole) {
+  const Json text = {{"hidden_size", 8},
+                     {"rope_scaling",
+                      {{"rope_type", "default"},
+                       {"mrope_section", {1, 2}},
+                       {"mrope_interleaved", true}}}};
+  Json config = {{"architectures", {"Qwen3OmniMoeForConditionalGeneration"}},
+                 {"model_type", "qwen3_omni_moe"},
+                 {"dtype", "bfloat16"},
+                 {"thinker_config",
+                  {{"model_type", "qwen3_omni_moe_thinker"},
+                   {"eos_token_id", 7},
+                   {"text_config", text}}}};
+  const Json own = Found(config);
+  EXPECT_EQ(own["model_type"], "qwen3_moe");
+  EXPECT_EQ(own["hidden_size"], 8);
+  EXPECT_EQ(own["eos_token_id"], 7);
+  EXPECT_EQ(own["dtype"], "bfloat16");
+  EXPECT_EQ(own["tie_word_embeddings"], false);
+  EXPECT_EQ(own["norm_topk_prob"], true);  // Qwen3OmniMoeTextConfig's
+  EXPECT_EQ(own["rope_scaling"], (Json{{"rope_type", "default"}}));
+  config["thinker_config"]["quantization_config"] = {{"quant_method", "awq"}};
+  EXPECT_EQ(Found(config)["quantization_config"]["quant_method"], "awq");
+  config["thinker_config"] = 3;
+  ExpectError(FindTextModel(config).status(), kInvalid, "thinker_config");
+  config["thinker_config"] = Json::object();
+  ExpectError(FindTextModel(config).status(), kInvalid, "text_config");
+}
+
+// Text models that are a family under other names of keys, or but for a few.
+TEST(TextModel, KeysOfTheFamily) {
+  const Json paddle = Found({{"model_type", "paddleocr_vl"},
+                             {"use_bias", true},
+                             {"hidden_size", 8},
+                             {"vision_config", Json::object()}});
+  EXPECT_EQ(paddle["model_type"], "llama");
+  EXPECT_EQ(paddle["attention_bias"], true);
+  EXPECT_EQ(paddle["mlp_bias"], true);
+  EXPECT_EQ(paddle["head_dim"], 128);
+  EXPECT_EQ(paddle["tie_word_embeddings"], true);
+  EXPECT_FALSE(paddle.contains("vision_config"));
+  // That a Llama would have of this key is not this model's.
+  EXPECT_EQ(
+      Found({{"model_type", "paddleocr_vl"},
+             {"text_config", {{"attention_bias", true}}}})["attention_bias"],
+      false);
+  const Json hunyuan = Found({{"model_type", "hunyuan_vl"},
+                              {"attention_head_dim", 16},
+                              {"use_qk_norm", false},
+                              {"rope_scaling",
+                               {{"type", "xdrope"},
+                                {"alpha", 1000.0},
+                                {"xdrope_section", {2, 2, 2, 2}}}}});
+  EXPECT_EQ(hunyuan["model_type"], "hunyuan_v1_dense");
+  EXPECT_EQ(hunyuan["head_dim"], 16);
+  EXPECT_EQ(hunyuan["use_qk_norm"], true);
+  EXPECT_EQ(hunyuan["rope_scaling"],
+            (Json{{"type", "dynamic"}, {"alpha", 1000.0}}));
+  // Its heads follow from the width, and have no biases.
+  const Json glm = Found(
+      {{"model_type", "glm_ocr"}, {"text_config", {{"hidden_size", 1536}}}});
+  EXPECT_EQ(glm["model_type"], "glm4");
+  EXPECT_EQ(glm["attention_bias"], false);
+  EXPECT_EQ(glm["head_dim"], 96);
+  EXPECT_EQ(glm["rms_norm_eps"], 1e-5);
+}
+
+// Of ERNIE 4.5 VL's numbers, which text and images have each, text's.
+TEST(TextModel, NumbersOfTwoRouters) {
+  const Json own = Found({{"model_type", "ernie4_5_vl_moe"},
+                          {"moe_num_experts", {6, 4}},
+                          {"moe_intermediate_size", {16, 8}},
+                          {"moe_layer_start_index", 1}});
+  EXPECT_EQ(own["model_type"], "ernie4_5_moe");
+  EXPECT_EQ(own["vision_experts"], true);
+  EXPECT_EQ(own["moe_num_experts"], 6);
+  EXPECT_EQ(own["moe_intermediate_size"], 16);
+  EXPECT_EQ(own["moe_layer_start_index"], 1);
+}
+
+TEST(TextModel, SectionsOfRopesByLayersType) {
+  const Json rope = {{"rope_type", "default"}, {"rope_theta", 50.0}};
+  Json sections = rope;
+  sections["mrope_section"] = {1, 2, 1};
+  const Json own = Found(
+      {{"model_type", "cohere_compass"},
+       {"text_config",
+        {{"rope_parameters",
+          {{"full_attention", nullptr}, {"sliding_attention", sections}}}}}});
+  EXPECT_EQ(own["rope_parameters"],
+            (Json{{"full_attention", nullptr}, {"sliding_attention", rope}}));
+}
+
 TEST(TextModel, ExpertsHaveTwoNames) {
   const auto experts = [](const char* text) {
     Json own = Found(
@@ -146,6 +240,25 @@ TEST(TextModel, NamesOfTensors) {
         "multi_modal_projector.linear_1.weight", "model.vision_tower.norm",
         "mtp.layers.0.x", "model.lm_heads.weight"}) {
     EXPECT_FALSE(TextModelName(other).has_value()) << other;
+  }
+}
+
+TEST(TextModel, NamesOfTensorsOfThinkersAndHyperClova) {
+  const std::pair<const char*, const char*> names[] = {
+      {"thinker.model.layers.0.mlp.up_proj.weight",
+       "model.layers.0.mlp.up_proj.weight"},
+      {"thinker.model.language_model.norm.weight", "model.norm.weight"},
+      {"thinker.lm_head.weight", "lm_head.weight"},
+      {"model.language_model.model.norm.weight", "model.norm.weight"},
+      {"model.language_model.lm_head.weight", "lm_head.weight"}};
+  for (const auto& [stored, own] : names) {
+    EXPECT_EQ(TextModelName(stored), own);
+  }
+  for (const char* other :
+       {"talker.model.layers.0.mlp.up_proj.weight",
+        "thinker.model.audio_tower.layers.0.fc1.weight",
+        "thinker.visual.blocks.0.norm1.weight", "token2wav.norm.weight"}) {
+    EXPECT_EQ(TextModelName(other), std::nullopt) << other;
   }
 }
 

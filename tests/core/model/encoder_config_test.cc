@@ -117,6 +117,10 @@ TEST_F(EncoderConfigTest, RefusesByName) {
       {"roberta_prelayernorm_labels", "pad_token_id", 81, kBadEncoder},
       {"xlm_roberta_xl_labels", "pad_token_id", 81, kBadEncoder},
       {"xlm_roberta_xl_labels", "hidden_act", "mish", kNoSuchEncoder},
+      {"megatron_bert_labels", "is_decoder", true, kNoSuchEncoder},
+      {"megatron_bert_labels", "num_attention_heads", 5, kBadEncoder},
+      {"data2vec_text_labels", "is_decoder", true, kNoSuchEncoder},
+      {"data2vec_text_labels", "pad_token_id", 81, kBadEncoder},
       {"ernie_labels", "task_type_vocab_size", 0, kBadEncoder},
       {"ernie_labels", "use_task_id", "yes", kBadEncoder},
       {"gemma3_embedding", "sliding_window", 1, kNoSuchEncoder},
@@ -391,6 +395,29 @@ TEST_F(EncoderConfigTest, DefaultsOfXlmRobertaXl) {
   EXPECT_EQ(Attention(*spec, 0).num_heads, 32);
   EXPECT_EQ(spec->final_norm.epsilon, 1e-5f);
   EXPECT_EQ(spec->embedding_norm.kind, NormKind::kNone);
+}
+
+TEST_F(EncoderConfigTest, DefaultsOfMegatronBert) {
+  const auto spec =
+      Describe("megatron_bert_labels", {{"hidden_size", nullptr},
+                                        {"num_hidden_layers", nullptr},
+                                        {"num_attention_heads", nullptr},
+                                        {"intermediate_size", nullptr},
+                                        {"vocab_size", nullptr}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->hidden_size, 1024);
+  EXPECT_EQ(spec->vocab_size, 29056);
+  ASSERT_EQ(spec->layers.size(), 24u);
+  EXPECT_EQ(Attention(*spec, 0).num_heads, 16);
+  EXPECT_EQ(spec->position_offset, 0);
+}
+
+// Positions are RoBERTa's.
+TEST_F(EncoderConfigTest, PositionsOfData2Vec) {
+  const auto spec = Describe("data2vec_text_labels", {{"pad_token_id", 5}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->position_offset, 6);
+  EXPECT_EQ(spec->max_positions, 76);
 }
 
 TEST_F(EncoderConfigTest, TasksOfErnie) {

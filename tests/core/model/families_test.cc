@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "core/formats/gguf_arch.h"
 #include "core/formats/model_files.h"
+#include "core/formats/sinusoid_source.h"
 #include "core/model/arch.h"
 #include "core/model/layers/recurrent.h"
 #include "core/model/load_model.h"
@@ -116,7 +117,9 @@ const char* ScalingName(RopeScaling scaling) {
 void AddPositions(const DecoderSpec& spec,
                   const std::vector<const AttentionSpec*>& layers,
                   Features* features) {
-  features->Add("learned", !spec.position_embedding.empty());
+  const bool is_computed = spec.position_embedding == kComputedPositions;
+  features->Add(is_computed ? "sinusoids" : "learned",
+                !spec.position_embedding.empty());
   std::set<int> ropes;
   bool some_without = false, neighbours = false, partial = false;
   for (const AttentionSpec* layer : layers) {
@@ -263,6 +266,8 @@ void AddRecurrent(const PartSpec& part, Features* features) {
   }
   features->Add("attention beside mamba 2",
                 std::holds_alternative<AttentionMambaSpec>(part));
+  features->Add("shared transformers before some, for them alone",
+                std::holds_alternative<SharedTransformerSpec>(part));
 }
 
 bool IsRecurrent(const PartSpec& part) {

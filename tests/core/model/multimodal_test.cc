@@ -62,6 +62,34 @@ const Inside kInside[] = {
     {"models/lfm3",
      {"Lfm3VlForConditionalGeneration", "lfm3_vl", "", kNew, kHead}},
     {"models/deepseek_v3", {"KimiVLForConditionalGeneration", "kimi_vl", ""}},
+    {"models/granite",
+     {"Granite4VisionForConditionalGeneration", "granite4_vision",
+      "granite4_vision_text", kNew, kHead}},
+    {"models/hyperclovax",
+     {"HCXVisionV2ForCausalLM", "vlm", "", "model.language_model.model.",
+      "model.language_model.lm_head."}},
+    {"models/llama_tied_bias",
+     {"PaddleOCRVLForConditionalGeneration", "paddleocr_vl",
+      "paddleocr_vl_text", kNew, kHead,
+      R"({"use_bias": true, "head_dim": 16})"}},
+    {"models/llama3",
+     {"PaddleOCRVLForConditionalGeneration", "paddleocr_vl", "", "model.",
+      kHead, "{}", "", true}},
+    {"models/hunyuan_v1_dense",
+     {"HunYuanVLForConditionalGeneration", "hunyuan_vl", "hunyuan_vl_text",
+      kNew, kHead}},
+    {"models/hunyuan_v1_dense",
+     {"HunYuanVLForConditionalGeneration", "hunyuan_vl", "", "model.", kHead,
+      R"({"attention_head_dim": 16, "head_dim": null, "rope_scaling": {
+          "type": "xdrope", "alpha": 1000.0, "xdrope_section": [2, 2, 2, 2]}})",
+      "", true}},
+    {"models/qwen2",
+     {"Qwen2_5OmniModel", "qwen2_5_omni", "qwen2_5_omni_text", "thinker.model.",
+      "thinker.lm_head.", "{}", "thinker_config"}},
+    {"models/qwen3_moe",
+     {"Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe",
+      "qwen3_omni_moe_text", "thinker.model.language_model.",
+      "thinker.lm_head.", "{}", "thinker_config"}},
     {"quantized/awq_int4", {"LlavaForConditionalGeneration", "llava", ""}},
     {"quantized/bnb_nf4",
      {"LlavaForConditionalGeneration", "llava", "", kNew, kHead}},
@@ -100,7 +128,9 @@ TEST_P(Multimodal, LogitsAreThoseOfTheTextModel) {
 INSTANTIATE_TEST_SUITE_P(, Multimodal, ::testing::ValuesIn(kInside),
                          [](const auto& info) {
                            std::string name = info.param.golden;
-                           return name.substr(name.find('/') + 1);
+                           return name.substr(name.find('/') + 1) + "_in_" +
+                                  info.param.kind.model_type +
+                                  (info.param.kind.flat ? "_flat" : "");
                          });
 
 TEST(MultimodalFiles, Qwen2VlKeepsKeysOfTheTextBesideTheOthers) {

@@ -30,6 +30,7 @@ inline constexpr const char* kWidths[] = {"hidden_size",
                                           "laurel_rank",
                                           "hidden_size_per_layer_input",
                                           "time_step_rank",
+                                          "adapter_rank",
                                           "moe_intermediate_size",
                                           "expert_ffn_hidden_size",
                                           "shared_intermediate_size",
@@ -46,10 +47,12 @@ inline constexpr const char* kHeads[] = {"num_attention_heads",
                                          "n_head",
                                          "n_heads",
                                          "num_heads",
+                                         "attention_heads",
                                          "swa_num_attention_heads",
                                          "swa_num_key_value_heads",
                                          "mamba_n_heads",
                                          "mamba_num_heads",
+                                         "n_mamba_heads",
                                          "linear_num_key_heads",
                                          "linear_num_value_heads"};
 
@@ -70,6 +73,9 @@ inline Json WithoutChoices(Json config) {
                                "experts_per_token", "top_k_experts", "moe_k"}) {
       if (config.contains(chosen)) config[chosen] = config[all];
     }
+  }
+  if (config["model_type"] == "aria_text") {
+    config["moe_topk"] = config["moe_num_experts"];
   }
   if (config["model_type"] == "longcat_flash") {
     config["moe_topk"] = config["n_routed_experts"].get<int>() +

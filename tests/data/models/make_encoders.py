@@ -74,6 +74,10 @@ ENCODERS = {
     # Tokens have a task, the first.
     'ernie_labels': ('ErnieForSequenceClassification', dict(BERT, position_embedding_type=None, type_vocab_size=4, use_task_id=True, task_type_vocab_size=3,
                                                             num_labels=2), {}, 'cls', False, []),
+    # Norms before a layer's parts and behind all, none of embeddings.
+    'megatron_bert_labels': ('MegatronBertForSequenceClassification', dict(BERT, position_embedding_type=None, num_hidden_layers=1, num_labels=3), {}, 'mean', True, []),
+    'data2vec_text_labels': ('Data2VecTextForSequenceClassification', dict(BERT, position_embedding_type=None, num_hidden_layers=1, pad_token_id=1, type_vocab_size=1,
+                                                                           max_position_embeddings=82, layer_norm_eps=1e-5, num_labels=2), {}, 'mean', True, []),
 }
 MORE_LENGTHS = {'mpnet_labels': (110,)}
 

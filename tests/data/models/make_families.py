@@ -234,6 +234,35 @@ FAMILIES = {
     'jais2': ('Jais2', dict(DERIVED, vocab_size=128, rms_norm_eps=None, num_hidden_layers=1, layer_norm_eps=1e-3), dict(DEFAULT, rope_theta=500000.0), PLAIN),
     'vaultgemma': ('VaultGemma', dict(DERIVED, vocab_size=128, head_dim=16, sliding_window=32, query_pre_attn_scalar=24, layer_types=['sliding_attention', 'full_attention'],
                                       tie_word_embeddings=True), dict(DEFAULT, rope_theta=10000.0), {}),
+    'biogpt': ('BioGpt', dict(SMALL, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, max_position_embeddings=176, tie_word_embeddings=True), None, PLAIN),
+    'xglm': ('XGLM', dict(NOTHING, vocab_size=128, d_model=32, num_layers=1, attention_heads=2, ffn_dim=64, max_position_embeddings=512, tie_word_embeddings=True), None, {}),
+    # Its last layer alone has a bias.
+    'gpt_neox_japanese': ('GPTNeoXJapanese', dict(SMALL, num_attention_heads=2, intermediate_multiple_size=1, layer_norm_eps=1e-3, tie_word_embeddings=True),
+                          dict(DEFAULT, rope_theta=10000.0, partial_rotary_factor=0.5),
+                          dict(PLAIN, rotary_pct=0.5, rotary_emb_base=10000, rope_theta=None, rope_scaling=None, partial_rotary_factor=None)),
+    'persimmon': ('Persimmon', dict(SMALL, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, layer_norm_eps=1e-3, tie_word_embeddings=True),
+                  dict(DEFAULT, rope_theta=25000.0, partial_rotary_factor=0.5), PLAIN),
+    'cohere_compass': ('CohereCompass', dict(DERIVED, vocab_size=128, intermediate_size=32, rms_norm_eps=None, layer_norm_eps=1e-3, logit_scale=0.25, sliding_window=32,
+                                             layer_types=['sliding_attention', 'full_attention'], tie_word_embeddings=True),
+                       dict(full_attention=None, sliding_attention=dict(rope_type='default', rope_theta=50000.0)), PLAIN),
+    'flint': ('Flint', dict(DERIVED, vocab_size=112, head_dim=16, intermediate_size=32, moe_intermediate_size=8, shared_expert_intermediate_size=8, num_experts=3,
+                            num_experts_per_tok=2, mlp_only_layers=[0], sliding_window=33, layer_types=['full_attention', 'sliding_attention'], tie_word_embeddings=True),
+              dict(DEFAULT, rope_theta=10000.0), {}),
+    'aria_text': ('AriaText', dict(DERIVED, vocab_size=128, num_hidden_layers=1, intermediate_size=16, moe_num_experts=3, moe_topk=2, moe_num_shared_experts=2,
+                                   tie_word_embeddings=True), dict(DEFAULT, rope_theta=5000000.0), {}),
+    'lara_mini': ('LaraMini', dict(DERIVED, vocab_size=112, hidden_size=16, head_dim=16, intermediate_size=None, num_hidden_layers=3, moe_intermediate_size=16,
+                                   shared_expert_intermediate_size=16, num_experts=3, num_experts_per_tok=2, sliding_window=32, linear_num_key_heads=1,
+                                   linear_num_value_heads=2, linear_key_head_dim=16, linear_value_head_dim=16,
+                                   layer_types=['linear_attention', 'sliding_attention', 'full_attention'], tie_word_embeddings=True),
+                  dict(DEFAULT, rope_theta=10000.0), dict(intermediate_size=None)),
+    # Three uses of two transformers.
+    'zamba2': ('Zamba2', dict(DERIVED, vocab_size=112, hidden_size=16, intermediate_size=16, num_hidden_layers=4, layers_block_type=['mamba', 'hybrid', 'hybrid', 'hybrid'],
+                              mamba_d_state=8, n_mamba_heads=2, mamba_ngroups=2, num_mem_blocks=2, adapter_rank=8, use_mem_rope=True, tie_word_embeddings=True),
+               dict(DEFAULT, rope_theta=10000.0), dict(layers_block_type=['mamba', 'hybrid', 'hybrid', 'hybrid'], use_shared_mlp_adapter=True)),
+    # More tokens go in than come out.
+    'apertus1p5_text': ('Apertus1p5Text', dict(DERIVED, vocab_size=160, output_vocab_size=128, num_hidden_layers=1, intermediate_size=32),
+                        dict(rope_type='llama3', factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64, rope_theta=12000000.0),
+                        {}),
 }
 
 
@@ -266,10 +295,14 @@ def case(model, near, name, ids):
                 greedy=greedy, sensitivity=((near(torch.tensor([ids]), use_cache=False).logits[0] - logits).abs().max() / logits[-1].std()).item())
 
 
+def tokens_of(config):
+    return getattr(config, 'output_vocab_size', None) or config.vocab_size
+
+
 def clear_case(model, near, count):
     """A prompt after which no greedy step is near a tie."""
     for seed in range(200):
-        ids = torch.randint(3, model.config.vocab_size, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+        ids = torch.randint(3, tokens_of(model.config), (count,), generator=torch.Generator().manual_seed(seed)).tolist()
         found = case(model, near, f'len{count}', ids)
         if min(found['greedy']['margins']) > 4e-3 * found['logit_std'] and found['sensitivity'] < 5e-5:
             return found
@@ -378,7 +411,7 @@ def write(name):
     # Few where every token goes the same way.
     is_plain = 'num_experts_per_tok' not in keys and 'moe_k' not in keys and 'moe_topk' not in keys and 'ffn_config' not in keys and (rope is None or rope.get('rope_type') != 'longrope')
     cases = [clear_case(reference, near, n) for n in ((1, 130) if is_plain else (1, 33, 130))]
-    golden = dict(format=1, name=name, architecture=architecture, model_type=config.model_type, weights_dtype='bfloat16', vocab_size=config.vocab_size, cases=cases)
+    golden = dict(format=1, name=name, architecture=architecture, model_type=config.model_type, weights_dtype='bfloat16', vocab_size=tokens_of(config), cases=cases)
     (folder / 'golden.json').write_text(json.dumps(golden, separators=(',', ':')) + '\n')
 
 

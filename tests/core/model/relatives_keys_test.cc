@@ -1,0 +1,292 @@
+// Keys of families that are near relatives of others: what they mean, and what
+// is assumed where config.json is silent.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/formats/sinusoid_source.h"
+#include "core/model/load_model.h"
+#include "tests/core/model/golden_models.h"
+
+namespace inlay {
+namespace {
+
+// Of any weights; keys that are null in `changes` are not there.
+DecoderSpec SpecOf(const char* model, const char* changes) {
+  const auto device = Cpu(1);
+  ModelFiles files = Open(model, "config.json");
+  files.config.merge_patch(*ParseJson(changes, "changes"));
+  files.random = RandomWeights{};
+  auto spec = DescribeDecoder(files, *device);
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return spec.ok() ? *std::move(spec) : DecoderSpec();
+}
+
+const AttentionSpec& AttentionAt(const DecoderSpec& spec, size_t layer) {
+  return std::get<AttentionSpec>(spec.layers[layer].blocks[0].part);
+}
+
+TEST(RelativesKeysTest, EmbeddingsOfBioGptAndXglm) {
+  for (const char* model : {"biogpt", "xglm"}) {
+    SCOPED_TRACE(model);
+    EXPECT_FLOAT_EQ(SpecOf(model, "{}").embedding_scale, std::sqrt(32.0f));
+    EXPECT_EQ(SpecOf(model, R"({"scale_embedding": false})").embedding_scale,
+              1.0f);
+    const DecoderSpec spec = SpecOf(model, R"({"layer_norm_eps": 0.5})");
+    EXPECT_EQ(spec.final_norm.epsilon, 1e-5f);
+    EXPECT_EQ(spec.position_offset, 2);
+  }
+  EXPECT_EQ(SpecOf("biogpt", "{}").head, "");  // the embedding
+  const DecoderSpec apart =
+      SpecOf("biogpt", R"({"tie_word_embeddings": false})");
+  EXPECT_EQ(apart.head, "output_projection");
+  const DecoderSpec xglm = SpecOf("xglm", R"({"d_model": null,
+      "num_layers": null, "attention_heads": null, "ffn_dim": null,
+      "vocab_size": null, "max_position_embeddings": null})");
+  EXPECT_EQ(xglm.hidden_size, 1024);
+  EXPECT_EQ(xglm.layers.size(), 24u);
+  EXPECT_EQ(AttentionAt(xglm, 0).num_heads, 16);
+  EXPECT_EQ(xglm.vocab_size, 256008);
+  EXPECT_EQ(xglm.max_positions, 2048);
+}
+
+// The last layer's attention alone has a bias.
+TEST(RelativesKeysTest, GptNeoxJapanesesLayers) {
+  const DecoderSpec spec = SpecOf("gpt_neox_japanese", R"({
+      "intermediate_multiple_size": 3, "rotary_pct": null,
+      "num_hidden_layers": 3})");
+  ASSERT_EQ(spec.layers.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    const AttentionSpec& attention = AttentionAt(spec, i);
+    EXPECT_FALSE(attention.qkv[0].bias);
+    EXPECT_EQ(attention.output.bias, i == 2);
+    const auto& mlp = std::get<MlpSpec>(spec.layers[i].blocks[1].part);
+    EXPECT_EQ(mlp.width, 96);
+    EXPECT_FALSE(mlp.output.bias);
+    EXPECT_FALSE(spec.layers[i].parallel);
+  }
+  EXPECT_EQ(spec.ropes[0].rotary_dim, 16);  // whole heads
+}
+
+TEST(RelativesKeysTest, PersimmonsNorms) {
+  const DecoderSpec spec =
+      SpecOf("persimmon", R"({"partial_rotary_factor": null})");
+  EXPECT_EQ(spec.ropes[0].rotary_dim, 8);  // half of each head
+  EXPECT_EQ(AttentionAt(spec, 0).k_norm.kind, NormKind::kLayer);
+  EXPECT_EQ(AttentionAt(SpecOf("persimmon", R"({"qk_layernorm": false})"), 0)
+                .q_norm.kind,
+            NormKind::kNone);
+}
+
+// Ropes are layers' types'; null: none.
+TEST(RelativesKeysTest, CompasssRopes) {
+  DecoderSpec spec = SpecOf("cohere_compass", "{}");
+  EXPECT_EQ(AttentionAt(spec, 0).window, 32);
+  EXPECT_EQ(AttentionAt(spec, 0).rope, 0);
+  EXPECT_EQ(AttentionAt(spec, 0).rope_style, RopeStyle::kHalf);
+  EXPECT_EQ(AttentionAt(spec, 1).window, 0);
+  EXPECT_EQ(AttentionAt(spec, 1).rope, -1);
+  EXPECT_EQ(spec.logit_scale, 0.25f);
+  EXPECT_EQ(SpecOf("cohere_compass", R"({"logit_scale": null})").logit_scale,
+            1.0f);
+  spec = SpecOf("cohere_compass", R"({"rope_theta": 7.0, "rope_parameters": {
+      "full_attention": {"rope_theta": 300.0}}})");
+  ASSERT_EQ(spec.ropes.size(), 2u);
+  EXPECT_EQ(spec.ropes[static_cast<size_t>(AttentionAt(spec, 1).rope)].theta,
+            300.0);
+  EXPECT_EQ(spec.ropes[static_cast<size_t>(AttentionAt(spec, 0).rope)].theta,
+            50000.0);
+}
+
+// What Flint assumes of layers where nothing is said of them.
+TEST(RelativesKeysTest, FlintsLayers) {
+  const DecoderSpec spec = SpecOf("flint", R"({"layer_types": null,
+      "mlp_only_layers": null, "sliding_window": 20,
+      "num_hidden_layers": 8})");
+  ASSERT_EQ(spec.layers.size(), 8u);
+  for (size_t i = 0; i < 8; ++i) {
+    SCOPED_TRACE(i);
+    const bool full = i < 2 || i == 5 || i == 7;
+    EXPECT_EQ(AttentionAt(spec, i).window, full ? 0 : 20);
+    EXPECT_EQ(AttentionAt(spec, i).rope, full ? -1 : 0);
+    EXPECT_FALSE(AttentionAt(spec, i).sinks.empty());
+    const PartSpec& part = spec.layers[i].blocks[1].part;
+    EXPECT_EQ(std::holds_alternative<MlpSpec>(part), i < 2);
+  }
+  const auto& moe = std::get<MoeSpec>(spec.layers[2].blocks[1].part);
+  EXPECT_EQ(moe.routing.score, RoutingScore::kSigmoid);
+  EXPECT_TRUE(moe.routing.normalised);
+  EXPECT_FALSE(moe.shared_gate.has_value());
+  const DecoderSpec sums = SpecOf("flint", R"({"norm_topk_prob": false,
+      "mlp_only_layers": []})");
+  EXPECT_FALSE(
+      std::get<MoeSpec>(sums.layers[0].blocks[1].part).routing.normalised);
+}
+
+// Whose keys are other families' mean nothing.
+TEST(RelativesKeysTest, AriasExperts) {
+  const DecoderSpec spec = SpecOf("aria_text", R"({"num_experts": 9,
+      "num_experts_per_tok": 1, "norm_topk_prob": false, "mlp_bias": true,
+      "hidden_act": "gelu", "moe_num_shared_experts": 3})");
+  const auto& moe = std::get<MoeSpec>(spec.layers[0].blocks[1].part);
+  EXPECT_EQ(moe.experts.size(), 3u);
+  EXPECT_EQ(moe.routing.top_k, 2);
+  EXPECT_TRUE(moe.routing.normalised);
+  EXPECT_EQ(moe.experts[0].activation, Activation::kSilu);
+  EXPECT_FALSE(moe.experts[0].output.bias);
+  EXPECT_EQ(moe.shared->width, 48);
+  EXPECT_EQ(moe.shared->activation, Activation::kGelu);
+  EXPECT_TRUE(moe.shared->output.bias);
+}
+
+TEST(RelativesKeysTest, LaraMinisLayers) {
+  const DecoderSpec spec = SpecOf("lara_mini", R"({"layer_types": null,
+      "num_hidden_layers": 7, "linear_num_key_heads": null,
+      "linear_num_value_heads": null})");
+  ASSERT_EQ(spec.layers.size(), 7u);
+  constexpr char kKinds[] = "lslfsls";
+  for (size_t i = 0; i < 7; ++i) {
+    SCOPED_TRACE(i);
+    const PartSpec& part = spec.layers[i].blocks[0].part;
+    const auto* delta = std::get_if<DeltaSpec>(&part);
+    ASSERT_EQ(delta != nullptr, kKinds[i] == 'l');
+    if (delta != nullptr) {
+      EXPECT_EQ(delta->num_key_heads, 8);
+      EXPECT_EQ(delta->num_heads, 16);
+      EXPECT_TRUE(delta->norm.name.ends_with("out_norm"));
+      continue;
+    }
+    EXPECT_EQ(AttentionAt(spec, i).window, kKinds[i] == 's' ? 32 : 0);
+    EXPECT_EQ(AttentionAt(spec, i).rope, kKinds[i] == 's' ? 0 : -1);
+    EXPECT_EQ(AttentionAt(spec, i).q_norm.kind, NormKind::kRms);
+  }
+}
+
+// Transformers take turns; each use has an adapter of its own, and gives what
+// it has to the mixer alone.
+TEST(RelativesKeysTest, Zamba2sLayers) {
+  const DecoderSpec spec = SpecOf("zamba2", R"({"layers_block_type": ["hybrid",
+      "mamba", "hybrid", "hybrid"], "time_step_min": 0.5, "mamba_headdim": 3,
+      "time_step_limit": [2, 3], "attention_head_dim": 3})");
+  ASSERT_EQ(spec.layers.size(), 4u);
+  EXPECT_TRUE(spec.shares_layers);
+  const auto shared = [&](size_t layer) -> const SharedTransformerSpec& {
+    EXPECT_TRUE(spec.layers[layer].blocks[0].aside);
+    return std::get<SharedTransformerSpec>(spec.layers[layer].blocks[0].part);
+  };
+  EXPECT_EQ(spec.layers[1].blocks.size(), 1u);
+  const std::string mlp = "shared_transformer.feed_forward.gate_up_proj";
+  EXPECT_EQ(shared(0).gate_up.name, "model.layers.0." + mlp);
+  EXPECT_EQ(shared(2).gate_up.name, "model.layers.2." + mlp);
+  EXPECT_EQ(shared(3).gate_up.name, "model.layers.0." + mlp);
+  EXPECT_EQ(shared(3).low.name, "model.layers.0." + mlp + "_adapter_list.2.0");
+  EXPECT_EQ(shared(3).output.name, "model.layers.3.linear");
+  EXPECT_EQ(shared(3).attention.head_dim, 16);
+  EXPECT_EQ(shared(3).attention.qkv[0].k, 32);
+  EXPECT_FLOAT_EQ(shared(3).attention.scale, std::sqrt(1.0f / 8.0f));
+  const auto& mamba = std::get<MambaSpec>(spec.layers[3].blocks[1].part);
+  EXPECT_EQ(mamba.prefix, "model.layers.3.mamba_decoder.mamba");
+  EXPECT_EQ(mamba.least_step, 0.5f);
+  EXPECT_EQ(mamba.head_dim, 16);
+  EXPECT_EQ(mamba.norm_groups, 2);
+  const DecoderSpec still = SpecOf("zamba2", R"({"use_mem_rope": false})");
+  EXPECT_TRUE(still.ropes.empty());
+  const DecoderSpec published = SpecOf("zamba2", R"({"layers_block_type": null,
+      "num_hidden_layers": null})");
+  ASSERT_EQ(published.layers.size(), 54u);
+  std::vector<size_t> uses;
+  for (size_t i = 0; i < 54; ++i) {
+    if (published.layers[i].blocks.size() == 2) uses.push_back(i);
+  }
+  EXPECT_EQ(uses, (std::vector<size_t>{6, 12, 18, 24, 30, 36, 42, 47, 51}));
+}
+
+// What layer 1 stores is layer 3's as well, by a name of its own. Nothing is
+// read.
+class RepeatedWeights final : public WeightSource {
+ public:
+  explicit RepeatedWeights(std::shared_ptr<const WeightSource> stored)
+      : stored_(std::move(stored)) {
+    const std::string_view first = "model.layers.1.shared_transformer.";
+    for (const WeightInfo& info : stored_->weights()) {
+      infos_.push_back(info);
+      if (!info.name.starts_with(first)) continue;
+      infos_.push_back(info);
+      infos_.back().name.replace(13, 1, "3");
+    }
+    std::sort(infos_.begin(), infos_.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
+  }
+  absl::Span<const WeightInfo> weights() const override { return infos_; }
+  const std::byte* Mapped(const WeightInfo&) const override { return nullptr; }
+  absl::Status Read(const WeightInfo&, uint64_t,
+                    absl::Span<std::byte>) const override {
+    return absl::InternalError("nothing is read");
+  }
+  void LeavePages() const override {}
+
+ private:
+  std::shared_ptr<const WeightSource> stored_;
+  std::vector<WeightInfo> infos_;
+};
+
+// Files may hold a transformer for each layer that has one.
+TEST(RelativesKeysTest, Zamba2sLayersMayStoreTheirOwn) {
+  const auto device = Cpu(1);
+  ModelFiles files = Open("zamba2", "config.json");
+  const auto owner = [&]() -> std::string {
+    const auto spec = DescribeDecoder(files, *device);
+    EXPECT_TRUE(spec.ok()) << spec.status();
+    if (!spec.ok()) return "";
+    const auto& part = spec->layers[3].blocks[0].part;
+    return std::get<SharedTransformerSpec>(part).down.name;
+  };
+  const std::string down = "shared_transformer.feed_forward.down_proj";
+  EXPECT_EQ(owner(), "model.layers.1." + down);
+  files.weights = std::make_shared<RepeatedWeights>(std::move(files.weights));
+  EXPECT_EQ(owner(), "model.layers.3." + down);
+}
+
+// Routers of files with experts for images lie inputs by outputs.
+TEST(RelativesKeysTest, RoutersOfErnieBesideThoseOfImages) {
+  for (const bool vision : {false, true}) {
+    const DecoderSpec spec =
+        SpecOf("ernie4_5_moe", vision ? R"({"vision_experts": true})" : "{}");
+    int routers = 0;
+    for (const LayerSpec& layer : spec.layers) {
+      const auto* moe = std::get_if<MoeSpec>(&layer.blocks[1].part);
+      if (moe == nullptr) continue;
+      ++routers;
+      EXPECT_EQ(moe->router.transposed, vision);
+    }
+    EXPECT_GT(routers, 0);
+  }
+  const DecoderSpec named = SpecOf("ernie4_5_moe", R"({"vision_experts": true,
+      "num_hidden_layers": 2, "mlp_layer_types": ["sparse", "dense"]})");
+  ASSERT_EQ(named.layers.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<MoeSpec>(named.layers[0].blocks[1].part));
+  EXPECT_TRUE(std::holds_alternative<MlpSpec>(named.layers[1].blocks[1].part));
+}
+
+// Tokens are what the head gives; null: all that the embedding has.
+TEST(RelativesKeysTest, TokensOfApertus15) {
+  const DecoderSpec spec = SpecOf("apertus1p5_text", "{}");
+  EXPECT_EQ(spec.vocab_size, 128);
+  EXPECT_EQ(spec.embedding_rows, 160);
+  const DecoderSpec whole =
+      SpecOf("apertus1p5_text", R"({"output_vocab_size": null})");
+  EXPECT_EQ(whole.vocab_size, 160);
+  EXPECT_EQ(whole.embedding_rows, 0);
+}
+
+}  // namespace
+}  // namespace inlay
