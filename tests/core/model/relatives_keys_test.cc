@@ -232,7 +232,7 @@ class RepeatedWeights final : public WeightSource {
                     absl::Span<std::byte>) const override {
     return absl::InternalError("nothing is read");
   }
-  void LeavePages() const override {}
+  uint64_t LeavePages(FileRange) const override { return 0; }
 
  private:
   std::shared_ptr<const WeightSource> stored_;
