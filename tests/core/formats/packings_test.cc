@@ -1,5 +1,5 @@
 // Layers as the libraries that define their layouts pack them
-// (tests/data/quantized/make_packings.py), against the weights these were
+// (tests/data/packings/make.py), against the weights these were
 // given.
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 namespace inlay {
 namespace {
 
-std::string PackingsFolder() { return TestData() + "/quantized/packings"; }
+std::string PackingsFolder() { return TestData() + "/packings"; }
 
 TEST(PackingsTest, LibrariesLayersAreRead) {
   const auto stored = OpenSafetensors(PackingsFolder(), WeightAccess::kRead);

@@ -1,6 +1,6 @@
-"""Writes packings/ here: one layer a case, packed by the library that defines the layout, and the weights that it was given.
+"""Writes the files here: one layer a case, packed by the library that defines the layout, and the weights that it was given.
 
-    pip install auto-round==0.16.1 autoawq==0.2.9 amd-quark==0.13 transformers==5.24.0 torch && python make_packings.py
+    pip install auto-round==0.16.1 autoawq==0.2.9 amd-quark==0.13 transformers==5.24.0 torch && python make.py
 
 settings.json: each case's quantization_config. model.safetensors: CASE.l.* as packed; CASE.dense (f16), what they stand for, exactly: scales are
 powers of two. What the library can unpack is unpacked and compared.
@@ -176,11 +176,9 @@ def main():
         assert torch.equal(dense.half().float(), dense)
         tensors |= {f'{name}.l.{key}': tensor.clone().contiguous() for key, tensor in packed.items()}
         tensors[f'{name}.dense'] = dense.half()
-    folder = HERE / 'packings'
-    folder.mkdir(exist_ok=True)
-    save_file(tensors, folder / 'model.safetensors')
+    save_file(tensors, HERE / 'model.safetensors')
     lines = [f'"{name}": {json.dumps(without_nulls(case[0]))}' for name, case in cases.items()]
-    (folder / 'settings.json').write_text('{\n' + ',\n'.join(lines) + '\n}\n')
+    (HERE / 'settings.json').write_text('{\n' + ',\n'.join(lines) + '\n}\n')
 
 
 if __name__ == '__main__':
