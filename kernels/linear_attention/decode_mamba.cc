@@ -24,6 +24,8 @@ const char* NormRefuses(const DecodeMambaDesc& desc, const DeviceInfo& device) {
       norm.width > slab * kDecodeMambaCluster) {
     return "a norm's heads must fit into a cluster of 16 blocks";
   }
+  // Blocks tell each other by instructions that a lone one does not have.
+  if (norm.width < 2 * slab) return "a norm must be of two blocks or more";
   return nullptr;
 }
 

@@ -161,6 +161,10 @@ TEST(DecodeMambaCudaTest, RefusesWhatItDoesNotCompute) {
   EXPECT_FALSE(serves(DecodeMambaDescOf(granite)));
   granite.finishes = false;
   EXPECT_TRUE(serves(DecodeMambaDescOf(granite)));
+  // Zamba 2 with a norm of one head, and of two.
+  EXPECT_FALSE(serves(DecodeMambaDescOf({8, 8, 128, 64, DType::kBF16, 8})));
+  EXPECT_FALSE(serves(DecodeMambaDescOf({2, 2, 8, 16, DType::kF32, 2})));
+  EXPECT_TRUE(serves(DecodeMambaDescOf({8, 8, 128, 64, DType::kBF16, 4})));
   for (const auto& [state_size, head_dim] :
        {std::pair{64, 64}, {128, 40}, {256, 80}, {12, 32}, {32, 24}}) {
     MambaShape sizes = falcon;
