@@ -256,14 +256,26 @@ TEST(Timeouts, WaitersWake) {
 TEST_P(BothDrives, ReleasesWhileRunning) {
   Host host(TinyModel(), DrivenBy(GetParam()));
   const std::vector<int32_t> prompt = {1, 2, 3};
+  constexpr int kTokens = 300;
   Error error;
+  int num_cancelled = 0;
+  // An engine's own thread may have made them all by then.
+  const auto expect_cancelled = [&](const Outcome& outcome) {
+    if (GetParam() == INLAY_DRIVE_THREAD && outcome.tokens.size() == kTokens) {
+      return;
+    }
+    ++num_cancelled;
+    EXPECT_EQ(outcome.finish.finish_reason, INLAY_FINISH_CANCELLED);
+    EXPECT_EQ(outcome.finish.status, INLAY_CANCELLED);
+  };
   for (int i = 0; i < 20; ++i) {
     inlay_session* session = host.NewSession();
-    inlay_request* request = host.Submit(session, TokensRequest(prompt, 300));
+    inlay_request* request =
+        host.Submit(session, TokensRequest(prompt, kTokens));
     if (GetParam() == INLAY_DRIVE_HOST) {
       for (int s = 0; s < i % 3; ++s) host.Step();
     } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(100 * i));
+      std::this_thread::sleep_for(std::chrono::microseconds(20 * i));
     }
     switch (i % 4) {
       case 0:  // request, then session
@@ -276,22 +288,20 @@ TEST_P(BothDrives, ReleasesWhileRunning) {
         break;
       case 2: {  // the session alone: its request ends as cancelled
         inlay_session_release(session);
-        const Outcome outcome = host.Finish(request);
-        EXPECT_EQ(outcome.finish.finish_reason, INLAY_FINISH_CANCELLED);
-        EXPECT_EQ(outcome.finish.status, INLAY_CANCELLED);
+        expect_cancelled(host.Finish(request));
         break;
       }
       default: {  // cancelled, then the session goes on
         EXPECT_EQ(inlay_request_cancel(request, error.out()), INLAY_OK);
         EXPECT_EQ(inlay_request_cancel(request, error.out()), INLAY_OK);
-        const Outcome outcome = host.Finish(request);
-        EXPECT_EQ(outcome.finish.status, INLAY_CANCELLED);
+        expect_cancelled(host.Finish(request));
         EXPECT_EQ(host.Run(session, TokensRequest(prompt, 2)).finish.status,
                   INLAY_OK);
         inlay_session_release(session);
       }
     }
   }
+  EXPECT_GT(num_cancelled, 0);
   // In thread mode the last step may still be giving back its blocks.
   for (int i = 0; i < 5000 && host.Stats().kv_blocks_used > 0; ++i) {
     if (GetParam() == INLAY_DRIVE_HOST) host.Step();
