@@ -84,10 +84,9 @@ TEST(QuantizedErrors, Methods) {
   for (const char* method : {"hqq", "torchao", "spqr", ""}) {
     const absl::Status status = OpenSpecs({{"quant_method", method}}, {});
     ExpectError(status, kUnsupported, method);
-    ExpectError(
-        status, kUnsupported,
-        "auto-round, awq, bitnet, bitsandbytes, compressed-tensors, "
-        "fbgemm_fp8, fp8, gptq, modelopt, mxfp4, quark");
+    ExpectError(status, kUnsupported,
+                "auto-round, awq, bitnet, bitsandbytes, compressed-tensors, "
+                "fbgemm_fp8, fp8, gptq, modelopt, mxfp4, quark");
   }
   // Without experts there is nothing to present.
   EXPECT_TRUE(OpenSpecs({{"quant_method", "mxfp4"}}, {}).ok());
