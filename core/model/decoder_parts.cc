@@ -21,6 +21,15 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Decoder::BuildCompressed(
   return CompressedAttention::Create(spec, places, build);
 }
 
+KvLayerView Decoder::PlaceBlockIndex() {
+  const int layer = next_kv_layer_++;
+  const size_t group = kv_layout_.group_of(layer);
+  INLAY_DCHECK(group == kv_layout_.group_of(layer - 1));
+  indexed_groups_.resize(kv_layout_.num_groups(), 0);
+  indexed_groups_[group] = 1;
+  return kv_layout_.LayerView(layer, nullptr);
+}
+
 absl::StatusOr<std::unique_ptr<Sublayer>> Decoder::BuildShared(
     const SharedTransformerSpec& spec, const std::vector<RopeSpec>& ropes,
     ModelBuild& build) {
