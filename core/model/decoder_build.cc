@@ -82,6 +82,9 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
           index_block = std::max(index_block, attention->block_index->block);
         }
       }
+      if (const auto* mixed = std::get_if<AttentionExpertsSpec>(&block.part)) {
+        info_.kv_layers.push_back({mixed->num_kv_heads, mixed->head_dim});
+      }
       if (const auto* latent = std::get_if<LatentAttentionSpec>(&block.part)) {
         info_.kv_layers.push_back({1, latent->row_dim(), 0, latent->rank});
         selects_ = std::max(selects_, latent->selects);
@@ -123,6 +126,7 @@ void Decoder::AddSummaries(const DecoderSpec& spec, const ModelBuild& build) {
   size_t kv_layer = 0;
   for (const LayerSpec& layer : spec.layers) {
     for (const BlockSpec& block : layer.blocks) {
+      if (std::holds_alternative<AttentionExpertsSpec>(block.part)) ++kv_layer;
       if (const auto* latent = std::get_if<LatentAttentionSpec>(&block.part)) {
         kv_layer += latent->indexer.has_value() ? 2 : 1;
       }
@@ -228,6 +232,10 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
   } else if (const auto* whole =
                  std::get_if<SharedTransformerSpec>(&block_spec.part)) {
     INLAY_ASSIGN_OR_RETURN(block.part, BuildShared(*whole, spec.ropes, build));
+  } else if (const auto* mixed =
+                 std::get_if<AttentionExpertsSpec>(&block_spec.part)) {
+    INLAY_ASSIGN_OR_RETURN(block.part,
+                           BuildAttentionExperts(*mixed, spec.ropes, build));
   } else if (StateBytes(block_spec.part) > 0) {
     RecurrentPlace place = {kv_layout_, spec.ropes, next_kv_layer_,
                             next_state_layer_++};
@@ -496,16 +504,6 @@ absl::Status Decoder::BuildHead(const DecoderSpec& spec, ModelBuild& build) {
   final_softcap_ = spec.final_softcap;
   INLAY_ASSIGN_OR_RETURN(softcap_, ChooseElementwise(Elementwise::kSoftcap,
                                                      spec.vocab_size, build));
-  return absl::OkStatus();
-}
-
-absl::Status Decoder::BuildClassifier(const ClassifierSpec& spec,
-                                      ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(
-      before_head_,
-      RowHead::Create(spec.layers, LinearOutput::kActivation, build));
-  INLAY_ASSIGN_OR_RETURN(
-      head_, Linear::Create(spec.output, LinearOutput::kFloat, build));
   return absl::OkStatus();
 }
 

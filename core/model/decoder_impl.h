@@ -163,6 +163,9 @@ class Decoder : public Model {
       ModelBuild& build);
   absl::StatusOr<std::unique_ptr<Sublayer>> BuildCompressed(
       const CompressedAttentionSpec& spec, ModelBuild& build);
+  absl::StatusOr<std::unique_ptr<Sublayer>> BuildAttentionExperts(
+      const AttentionExpertsSpec& spec, const std::vector<RopeSpec>& ropes,
+      ModelBuild& build);
   absl::Status AddTable(TensorView table, int64_t width, bool by_segment,
                         ModelBuild& build);
   absl::Status BuildEmbeddings(const DecoderSpec& spec, ModelBuild& build);

@@ -330,11 +330,28 @@ struct SharedTransformerSpec {
   LinearSpec output;
 };
 
+// A mixture of attention heads (JetMoE, arXiv:2404.07413): the experts that the
+// router chooses make a token's queries, as many heads each as there are of
+// keys, and read what these give; their outputs are weighed and added up.
+struct AttentionExpertsSpec {
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  RoutingDesc routing;
+  LinearSpec router;     // a logit an expert
+  LinearSpec key_value;  // keys and values of all tokens, side by side
+  std::vector<LinearSpec> queries;  // one an expert, as are the outputs
+  std::vector<LinearSpec> outputs;
+  std::string bias;  // tensor [hidden] that is added to the sum
+  int rope = 0;      // index into DecoderSpec::ropes
+  float scale = 1.0f;
+};
+
 using PartSpec =
     std::variant<AttentionSpec, MlpSpec, MoeSpec, ShortConvSpec, MambaSpec,
                  SelectiveSpec, DeltaSpec, LightningSpec, AttentionMambaSpec,
                  LatentAttentionSpec, MlpMoeSpec, PerLayerSpec,
-                 CompressedAttentionSpec, SharedTransformerSpec>;
+                 CompressedAttentionSpec, SharedTransformerSpec,
+                 AttentionExpertsSpec>;
 
 // A learned augmented residual (LAuReL, arXiv:2411.07501): a block's sum has n
 // + norm(right(left(n))) besides, n being what its part reads, and is

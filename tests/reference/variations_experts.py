@@ -182,6 +182,12 @@ FAMILIES = {
                  ({}, {"layer_types": "(removed)", "sparse_attention_config": {"sparse_attention_freq": [0, 1, 1]}}), ({}, {"sparse_attention_config": {"sparse_topk_blocks": 2}}),
                  ({}, {"rope_parameters": "(removed)", "rope_theta": 5000.0, "partial_rotary_factor": 0.5}), ({}, {"scoring_func": "softmax"}),
                  *(({}, {"rope_parameters": {**rope["rope_parameters"], "partial_rotary_factor": 0.5}}) for rope in ROPES if isinstance(rope["rope_parameters"], dict))]},
+    "jetmoe": {"base": {**EXPERTS, "head_dim": "(removed)", "num_attention_heads": "(removed)", "num_key_value_heads": 2, "kv_channels": 12, "num_local_experts": 6,
+                        "intermediate_size": 20}, "cases": [
+        {"num_key_value_heads": 1}, {"num_key_value_heads": 4}, {"tie_word_embeddings": False}, {"kv_channels": 20}, {"num_experts_per_tok": 1}, {"num_experts_per_tok": 3},
+        {"num_experts_per_tok": 6}, {"activation_function": "gelu"}, {"rms_norm_eps": 0.3},
+    ], "edits": [({}, {"rms_norm_eps": 0.3}), ({}, {"activation_function": "gelu"}), ({}, {"activation_function": "relu"}), ({}, {"hidden_act": "gelu"}), ({}, {"head_dim": 20}),
+                 ({}, {"kv_channels": "(removed)", "head_dim": 12}), ({}, {"num_attention_heads": 3}), ({}, {"norm_topk_prob": False}), *ROPE_EDITS]},
     "aria_text": {"base": {**EXPERTS, "num_experts_per_tok": "(removed)", "moe_num_experts": 6, "moe_topk": 2, "intermediate_size": 20}, "cases": [
         *HEADS, {"attention_bias": True}, {"mlp_bias": True}, {"moe_num_shared_experts": 1}, {"moe_topk": 1}, {"moe_topk": 6}, {"head_dim": 20}, {"tie_word_embeddings": True},
     ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"num_experts_per_tok": 3}), *ROPE_EDITS]},

@@ -147,7 +147,8 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "zamba2",
                                                 "kolibri1",
                                                 "minimax_m3",
-                                                "dory"};
+                                                "dory",
+                                                "jetmoe"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",
@@ -227,7 +228,8 @@ inline constexpr const char* kMixtureNames[] = {"mixtral",
                                                 "aria_text",
                                                 "lara_mini",
                                                 "kolibri1",
-                                                "minimax_m3"};
+                                                "minimax_m3",
+                                                "jetmoe"};
 
 }  // namespace inlay
 

@@ -320,6 +320,13 @@ void AddSpec(const DecoderSpec& spec, Family* family) {
                               compressed->index.has_value());
         positions.push_back(&latents.emplace_back(PositionsOf(*compressed)));
       }
+      if (const auto* mixed = std::get_if<AttentionExpertsSpec>(&block.part)) {
+        family->attention.Add("experts of queries and outputs by softmax");
+        AttentionSpec& heads = latents.emplace_back();
+        heads.rope = mixed->rope;
+        heads.head_dim = mixed->head_dim;
+        positions.push_back(&heads);
+      }
       const auto* latent = std::get_if<LatentAttentionSpec>(&block.part);
       if (latent == nullptr) continue;
       family->attention.Add(hybrid ? "latent on some" : "latent");

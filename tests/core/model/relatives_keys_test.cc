@@ -377,5 +377,23 @@ TEST(RelativesKeysTest, DorysLoops) {
   EXPECT_EQ(none.layers[1].loop_norm.kind, NormKind::kNone);
 }
 
+// Heads are those of keys, for each chosen expert; layers' norms have an
+// epsilon of their own.
+TEST(RelativesKeysTest, JetMoesHeads) {
+  const DecoderSpec spec = SpecOf("jetmoe", R"({"num_attention_heads": 7,
+      "rms_norm_eps": 0.5, "norm_topk_prob": false})");
+  const auto& attention =
+      std::get<AttentionExpertsSpec>(spec.layers[1].blocks[0].part);
+  EXPECT_EQ(attention.num_kv_heads, 2);
+  EXPECT_EQ(attention.queries.size(), 3u);
+  EXPECT_EQ(attention.queries[2].name,
+            "model.layers.1.self_attention.experts.2.input_linear");
+  EXPECT_EQ(attention.key_value.n, 64);
+  EXPECT_TRUE(attention.routing.normalised);
+  EXPECT_EQ(spec.layers[0].blocks[0].pre_norm.epsilon, 1e-6f);
+  EXPECT_EQ(spec.final_norm.epsilon, 0.5f);
+  EXPECT_EQ(spec.head, "");
+}
+
 }  // namespace
 }  // namespace inlay

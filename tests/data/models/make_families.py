@@ -272,6 +272,8 @@ FAMILIES = {
                           sliding_window=32, layer_types=['sliding_attention', 'full_attention', 'sliding_attention'], initializer_range=1.0, ngpt_alpha_init=0.3,
                           rms_norm_eps=None, tie_word_embeddings=True),
              dict(full_attention=dict(rope_type='default', rope_theta=10000000.0), sliding_attention=dict(rope_type='default', rope_theta=10000.0)), PLAIN),
+    'jetmoe': ('JetMoe', dict(vocab_size=112, hidden_size=16, num_key_value_heads=2, kv_channels=16, intermediate_size=8, num_local_experts=3, num_experts_per_tok=2,
+                              rms_norm_eps=1e-3, tie_word_embeddings=True), dict(DEFAULT, rope_theta=10000.0), {}),
     # Three uses of two transformers.
     'zamba2': ('Zamba2', dict(DERIVED, vocab_size=112, hidden_size=16, intermediate_size=16, num_hidden_layers=4, layers_block_type=['mamba', 'hybrid', 'hybrid', 'hybrid'],
                               mamba_d_state=8, n_mamba_heads=2, mamba_ngroups=2, num_mem_blocks=2, adapter_rank=8, use_mem_rope=True, tie_word_embeddings=True),
