@@ -37,15 +37,15 @@ struct Fused {
   std::string_view suffix;  // kBias, kInverse, kMxBlocks, kMxScales or none
 };
 
-// Granite's.
-std::optional<Fused> ParseLinears(std::string_view name) {
-  constexpr std::string_view kMoe = ".block_sparse_moe.";
-  const size_t at = name.rfind(kMoe);
+// Granite's, and with `part` ".mlp." JetMoE's.
+std::optional<Fused> ParseLinears(
+    std::string_view name, std::string_view part = ".block_sparse_moe.") {
+  const size_t at = name.rfind(part);
   if (at == name.npos) return std::nullopt;
-  const std::string_view rest = name.substr(at + kMoe.size());
+  const std::string_view rest = name.substr(at + part.size());
   const bool gate_up = rest == "input_linear.weight";
   if (!gate_up && rest != "output_linear.weight") return std::nullopt;
-  return Fused{std::string(name.substr(0, at + kMoe.size())) + "experts.",
+  return Fused{std::string(name.substr(0, at + part.size())) + "experts.",
                gate_up, std::string_view()};
 }
 
@@ -107,6 +107,7 @@ class ExpertEntries {
       : stored_(stored),
         is_gpt_oss_(model_type == "gpt_oss"),
         is_aria_(model_type == "aria_text"),
+        is_jetmoe_(model_type == "jetmoe"),
         by_inputs_(is_gpt_oss_ || is_aria_ || model_type == "llama4_text"),
         hidden_size_(hidden_size),
         scale_rows_(rows),
@@ -122,7 +123,8 @@ class ExpertEntries {
       const auto own = ParseAria(info.name);
       if (own) return AddMatrices(info, *own);
     }
-    const auto fused = ParseFused(info.name);
+    auto fused = ParseFused(info.name);
+    if (is_jetmoe_ && !fused) fused = ParseLinears(info.name, ".mlp.");
     const auto stack = ParseStack(info.name);
     if (stack && info.shape.size() == (stack->is_bias ? 2u : 3u)) {
       return AddStack(info, *stack);
@@ -386,6 +388,7 @@ class ExpertEntries {
   const WeightSource& stored_;
   bool is_gpt_oss_;
   bool is_aria_;
+  bool is_jetmoe_;
   bool by_inputs_;  // matrices lie as inputs by outputs
   int64_t hidden_size_;
   int64_t scale_rows_;

@@ -29,7 +29,8 @@ inline constexpr size_t kMaxExpertTensors = size_t{1} << 19;
 //   P.experts.gate_up_proj [experts, 2 w, h]    gate's rows, then up's
 //   P.experts.down_proj [experts, h, w]
 //   P.block_sparse_moe.input_linear.weight and .output_linear.weight
-//     (Granite): the same shapes; "P.block_sparse_moe.experts.N..."
+//     (Granite): the same shapes; "P.block_sparse_moe.experts.N..."; JetMoE's
+//     P.mlp.input_linear.weight and .output_linear.weight likewise
 //   the same names with _scale_inv [experts, 1, 1] or [experts, blocks of rows,
 //     of columns] beside e4m3 (FP8)            as ".weight_scale_inv"
 // and where model_type is "gpt_oss", whose gate and up take turns:

@@ -55,6 +55,9 @@ Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens,
   if (defers_) {
     space.deferred = arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
   }
+  if (loops_) {
+    space.kept = arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
+  }
   space.per_layer = per_layer_inputs_.Place(arena, tokens);
   if (selects_ > 0) {
     space.selection = reinterpret_cast<int32_t*>(
@@ -250,10 +253,29 @@ absl::Status Decoder::AddPart(
     finish.value = block.scale;
     INLAY_RETURN_IF_ERROR(scale_.Run(finish, step.stream));
   }
+  if (block.stream_norm.present()) {
+    INLAY_RETURN_IF_ERROR(
+        block.stream_norm.Forward(space.hidden, space.hidden, step.stream));
+  }
   finish.y = space.hidden;
   finish.x = space.output;
   INLAY_RETURN_IF_ERROR(add_.Run(finish, step.stream));
   return NormaliseSum(block, step, space);
+}
+
+absl::Status Decoder::GoRound(const DecoderLayer& layer, const Step& step,
+                              const Workspace& space) const {
+  if (!layer.loop_norm.present()) return absl::OkStatus();
+  if (layer.begins_loop) {
+    INLAY_RETURN_IF_ERROR(
+        layer.loop_norm.Forward(space.hidden, space.kept, step.stream));
+  }
+  INLAY_RETURN_IF_ERROR(
+      layer.loop_norm.Forward(space.hidden, space.hidden, step.stream));
+  ElementwiseParams sum;
+  sum.y = space.hidden;
+  sum.x = space.kept;
+  return add_.Run(sum, step.stream);
 }
 
 absl::Status Decoder::NormaliseSum(const DecoderBlock& block, const Step& step,
@@ -331,6 +353,9 @@ absl::Status Decoder::Logits(TensorView hidden, TensorView logits,
   INLAY_RETURN_IF_ERROR(head_.Forward(input, {}, logits, space.kernel, stream));
   ElementwiseParams finish;
   finish.y = logits;
+  if (logit_channels_.present()) {
+    INLAY_RETURN_IF_ERROR(logit_channels_.Forward(logits, logits, stream));
+  }
   if (logit_scale_ != 1.0f) {
     finish.value = logit_scale_;
     INLAY_RETURN_IF_ERROR(scale_logits_.Run(finish, stream));
@@ -431,6 +456,7 @@ absl::Status Decoder::ForwardLayers(const Step& step,
     end = first + static_cast<size_t>(range->count);
   }
   for (size_t i = first; i < end; ++i) {
+    INLAY_RETURN_IF_ERROR(GoRound(layers_[i], step, space));
     if (i + 1 == layers_.size() && Narrows(step, space)) {
       return ForwardNarrowed(layers_[i], step, space);
     }

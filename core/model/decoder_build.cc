@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/model/decoder.h"
@@ -60,6 +61,7 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
   }
   if (!spec.pooled.empty()) info_.pooled_width = spec.pooled.back().linear.n;
   std::vector<size_t> states;
+  int index_block = 1;  // divides the blocks of the cache
   for (const LayerSpec& layer : spec.layers) {
     for (const BlockSpec& block : layer.blocks) {
       const size_t state = StateBytes(block.part);
@@ -74,6 +76,14 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
         const int64_t window = reach < spec.max_positions ? reach : 0;
         info_.kv_layers.push_back(
             {attention->num_kv_heads, attention->head_dim, window});
+        if (attention->block_index.has_value()) {
+          const int dim = attention->block_index->head_dim;
+          info_.kv_layers.push_back({1, dim, 0, dim});
+          index_block = std::max(index_block, attention->block_index->block);
+        }
+      }
+      if (const auto* mixed = std::get_if<AttentionExpertsSpec>(&block.part)) {
+        info_.kv_layers.push_back({mixed->num_kv_heads, mixed->head_dim});
       }
       if (const auto* latent = std::get_if<LatentAttentionSpec>(&block.part)) {
         info_.kv_layers.push_back({1, latent->row_dim(), 0, latent->rank});
@@ -98,8 +108,8 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
   device_ = &build.weights.device();
   activation_ = build.activation;
   info_.hidden_dtype = build.activation;
-  kv_layout_ =
-      KvLayout(info_.kv_layers, build.kv_dtype, build.kv_block_size, states);
+  kv_layout_ = KvLayout(info_.kv_layers, build.kv_dtype,
+                        std::lcm(build.kv_block_size, index_block), states);
   for (size_t layer = 0; layer < summary_layers_.size(); ++layer) {
     if (summary_layers_[layer] < 0) continue;
     indexed_groups_.resize(kv_layout_.num_groups(), 0);
@@ -116,6 +126,7 @@ void Decoder::AddSummaries(const DecoderSpec& spec, const ModelBuild& build) {
   size_t kv_layer = 0;
   for (const LayerSpec& layer : spec.layers) {
     for (const BlockSpec& block : layer.blocks) {
+      if (std::holds_alternative<AttentionExpertsSpec>(block.part)) ++kv_layer;
       if (const auto* latent = std::get_if<LatentAttentionSpec>(&block.part)) {
         kv_layer += latent->indexer.has_value() ? 2 : 1;
       }
@@ -131,7 +142,7 @@ void Decoder::AddSummaries(const DecoderSpec& spec, const ModelBuild& build) {
             BlockSummaryShape(build.block_selection.method,
                               info_.kv_layers[kv_layer], build.kv_dtype));
       }
-      ++kv_layer;
+      kv_layer += attention->block_index.has_value() ? 2 : 1;
     }
   }
 }
@@ -158,6 +169,11 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
   }
   INLAY_ASSIGN_OR_RETURN(block.post_norm,
                          Norm::Create(block_spec.post_norm, spec.hidden_size,
+                                      DType::kF32, DType::kF32, build));
+  INLAY_DCHECK(block_spec.stream_norm.kind == NormKind::kNone ||
+               block.post_norm.present());
+  INLAY_ASSIGN_OR_RETURN(block.stream_norm,
+                         Norm::Create(block_spec.stream_norm, spec.hidden_size,
                                       DType::kF32, DType::kF32, build));
   INLAY_ASSIGN_OR_RETURN(block.sum_norm,
                          Norm::Create(block_spec.sum_norm, spec.hidden_size,
@@ -190,8 +206,9 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
     INLAY_ASSIGN_OR_RETURN(
         block.part, AttentionBlock::Create(
                         *part, norm, kv_layout_.LayerView(kv_layer, nullptr),
-                        SummariesOf(kv_layer), kv_layout_.group_of(kv_layer),
-                        rotary_dim, build));
+                        part->block_index.has_value() ? PlaceBlockIndex()
+                                                      : SummariesOf(kv_layer),
+                        kv_layout_.group_of(kv_layer), rotary_dim, build));
     block.attention = static_cast<const AttentionBlock*>(block.part.get());
   } else if (const auto* latent =
                  std::get_if<LatentAttentionSpec>(&block_spec.part)) {
@@ -215,6 +232,10 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
   } else if (const auto* whole =
                  std::get_if<SharedTransformerSpec>(&block_spec.part)) {
     INLAY_ASSIGN_OR_RETURN(block.part, BuildShared(*whole, spec.ropes, build));
+  } else if (const auto* mixed =
+                 std::get_if<AttentionExpertsSpec>(&block_spec.part)) {
+    INLAY_ASSIGN_OR_RETURN(block.part,
+                           BuildAttentionExperts(*mixed, spec.ropes, build));
   } else if (StateBytes(block_spec.part) > 0) {
     RecurrentPlace place = {kv_layout_, spec.ropes, next_kv_layer_,
                             next_state_layer_++};
@@ -276,6 +297,13 @@ absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
   for (const LayerSpec& layer_spec : spec.layers) {
     DecoderLayer& layer = layers_.emplace_back();
     layer.parallel = layer_spec.parallel;
+    INLAY_ASSIGN_OR_RETURN(layer.loop_norm,
+                           Norm::Create(layer_spec.loop_norm, spec.hidden_size,
+                                        DType::kF32, DType::kF32, build));
+    layer.begins_loop = layer_spec.begins_loop;
+    loops_ |= layer.loop_norm.present();
+    INLAY_DCHECK(!layer.loop_norm.present() ||
+                 !(spec.streams.has_value() || spec.altup.has_value()));
     const bool shares = layer_spec.pre_norm.kind != NormKind::kNone;
     INLAY_DCHECK(!shares || layer.parallel);
     if (shares) {
@@ -466,6 +494,9 @@ absl::Status Decoder::BuildHead(const DecoderSpec& spec, ModelBuild& build) {
   if (!spec.head.empty() || head_.is_packed()) {
     sparse_bytes_ += embedding_.bytes();
   }
+  INLAY_ASSIGN_OR_RETURN(
+      logit_channels_,
+      Norm::Channels(spec.logit_channels, spec.vocab_size, DType::kF32, build));
   logit_scale_ = spec.logit_scale;
   INLAY_ASSIGN_OR_RETURN(
       scale_logits_,
@@ -473,16 +504,6 @@ absl::Status Decoder::BuildHead(const DecoderSpec& spec, ModelBuild& build) {
   final_softcap_ = spec.final_softcap;
   INLAY_ASSIGN_OR_RETURN(softcap_, ChooseElementwise(Elementwise::kSoftcap,
                                                      spec.vocab_size, build));
-  return absl::OkStatus();
-}
-
-absl::Status Decoder::BuildClassifier(const ClassifierSpec& spec,
-                                      ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(
-      before_head_,
-      RowHead::Create(spec.layers, LinearOutput::kActivation, build));
-  INLAY_ASSIGN_OR_RETURN(
-      head_, Linear::Create(spec.output, LinearOutput::kFloat, build));
   return absl::OkStatus();
 }
 

@@ -33,6 +33,7 @@ namespace inlay {
 struct DecoderBlock {
   Norm pre_norm;
   Norm post_norm;
+  Norm stream_norm;
   Norm sum_norm;
   float scale = 1.0f;
   bool deferred = false;  // BlockSpec
@@ -59,8 +60,10 @@ struct DecoderLayer {
   std::vector<DecoderBlock> blocks;
   bool parallel = false;
   bool defers = false;  // one of the blocks is deferred
-  Norm pre_norm;        // of all blocks, where parallel ones share it
-  float scale = 1.0f;   // of the residual stream after the blocks
+  Norm loop_norm;       // LayerSpec
+  bool begins_loop = false;
+  Norm pre_norm;       // of all blocks, where parallel ones share it
+  float scale = 1.0f;  // of the residual stream after the blocks
   AltUpLayer altup;
   // What follows the first block's mixer, where that is all of the layer.
   LayerChain chain;
@@ -68,7 +71,7 @@ struct DecoderLayer {
   // A mixer, then an MLP or a mixture of them, and no more.
   bool is_plain() const {
     return !parallel && scale == 1.0f && !altup.present() &&
-           blocks.size() == 2 && blocks[0].is_plain() &&
+           !loop_norm.present() && blocks.size() == 2 && blocks[0].is_plain() &&
            blocks[0].mixer != nullptr && blocks[1].is_plain() &&
            blocks[1].mlp != nullptr;
   }
@@ -120,6 +123,7 @@ class Decoder : public Model {
     TensorView output;
     // What a layer adds at its end, or what its next block reads.
     TensorView deferred;
+    TensorView kept;  // LayerSpec::loop_norm
     TensorView per_layer;
     int32_t* selection = nullptr;  // [tokens, selects_]; null where that is 0
     RopeTables::Angles angles;
@@ -159,6 +163,9 @@ class Decoder : public Model {
       ModelBuild& build);
   absl::StatusOr<std::unique_ptr<Sublayer>> BuildCompressed(
       const CompressedAttentionSpec& spec, ModelBuild& build);
+  absl::StatusOr<std::unique_ptr<Sublayer>> BuildAttentionExperts(
+      const AttentionExpertsSpec& spec, const std::vector<RopeSpec>& ropes,
+      ModelBuild& build);
   absl::Status AddTable(TensorView table, int64_t width, bool by_segment,
                         ModelBuild& build);
   absl::Status BuildEmbeddings(const DecoderSpec& spec, ModelBuild& build);
@@ -167,6 +174,8 @@ class Decoder : public Model {
   absl::Status BuildEnds(const DecoderSpec& spec, ModelBuild& build);
   void DescribeLayout(const DecoderSpec& spec, const ModelBuild& build);
   void AddSummaries(const DecoderSpec& spec, const ModelBuild& build);
+  // Of the next KV layer: of the keys of a layer's block index.
+  KvLayerView PlaceBlockIndex();
   // Of the KV layer's blocks; none where nothing selects them.
   KvLayerView SummariesOf(int kv_layer) const;
   // The tokens' rows of the embedding, through its projection.
@@ -204,6 +213,9 @@ class Decoder : public Model {
                              const Workspace& space) const;
   absl::Status ForwardAltUp(const DecoderLayer& layer, const Step& step,
                             const Workspace& space) const;
+  // What comes before the blocks of a layer with a loop_norm.
+  absl::Status GoRound(const DecoderLayer& layer, const Step& step,
+                       const Workspace& space) const;
   static absl::Status NormaliseSum(const DecoderBlock& block, const Step& step,
                                    const Workspace& space);
   absl::Status ForwardParallel(const DecoderLayer& layer, const Step& step,
@@ -251,10 +263,12 @@ class Decoder : public Model {
   Norm embedding_norm_;
   float embedding_scale_ = 1.0f;
   PerLayerInputs per_layer_inputs_;
+  Norm logit_channels_;
   float logit_scale_ = 1.0f;
   float final_softcap_ = 0.0f;
   bool needs_output_ = false;  // Workspace::output
   bool defers_ = false;        // some layer does
+  bool loops_ = false;         // some layer has a loop_norm
   bool narrows_ = false;       // ForwardNarrowed serves the last layer
   // The last layer's, where it leaves out rows, too.
   const AttentionBlock* narrowed_attention_ = nullptr;

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "core/model/decoder_impl.h"
+#include "core/model/layers/attention_experts.h"
 #include "core/model/layers/compressed_attention.h"
 #include "core/model/layers/shared_transformer.h"
 #include "memory/status.h"
@@ -21,6 +22,15 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Decoder::BuildCompressed(
   return CompressedAttention::Create(spec, places, build);
 }
 
+KvLayerView Decoder::PlaceBlockIndex() {
+  const int layer = next_kv_layer_++;
+  const size_t group = kv_layout_.group_of(layer);
+  INLAY_DCHECK(group == kv_layout_.group_of(layer - 1));
+  indexed_groups_.resize(kv_layout_.num_groups(), 0);
+  indexed_groups_[group] = 1;
+  return kv_layout_.LayerView(layer, nullptr);
+}
+
 absl::StatusOr<std::unique_ptr<Sublayer>> Decoder::BuildShared(
     const SharedTransformerSpec& spec, const std::vector<RopeSpec>& ropes,
     ModelBuild& build) {
@@ -32,6 +42,25 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Decoder::BuildShared(
        kv_layout_.group_of(layer),
        rope < 0 ? 0 : ropes[static_cast<size_t>(rope)].rotary_dim},
       build);
+}
+
+absl::StatusOr<std::unique_ptr<Sublayer>> Decoder::BuildAttentionExperts(
+    const AttentionExpertsSpec& spec, const std::vector<RopeSpec>& ropes,
+    ModelBuild& build) {
+  const int layer = next_kv_layer_++;
+  return AttentionExperts::Create(
+      spec, kv_layout_.LayerView(layer, nullptr), kv_layout_.group_of(layer),
+      ropes[static_cast<size_t>(spec.rope)].rotary_dim, build);
+}
+
+absl::Status Decoder::BuildClassifier(const ClassifierSpec& spec,
+                                      ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(
+      before_head_,
+      RowHead::Create(spec.layers, LinearOutput::kActivation, build));
+  INLAY_ASSIGN_OR_RETURN(
+      head_, Linear::Create(spec.output, LinearOutput::kFloat, build));
+  return absl::OkStatus();
 }
 
 }  // namespace inlay

@@ -34,6 +34,21 @@ struct DistanceBiasSpec {
   int reach() const { return static_cast<int>(row_of.size() / 2); }
 };
 
+// What selects the blocks of keys that a layer's queries see, in networks that
+// were trained for it (kernels/indexer/block_indexer.h): each KV head has a
+// query of its own here, and one key a token is for all. Norms are of heads;
+// rotated are as many of a head's first dimensions as the layer rotates.
+struct BlockIndexSpec {
+  int head_dim = 0;
+  int block = 0;       // keys; a power of two
+  int selects = 0;     // blocks, at most
+  int neighbours = 1;  // of those, the query's own and those before it
+  LinearSpec query;
+  LinearSpec key;
+  NormSpec query_norm;
+  NormSpec key_norm;
+};
+
 struct AttentionSpec {
   int num_heads = 0;
   int num_kv_heads = 0;
@@ -78,7 +93,11 @@ struct AttentionSpec {
   // Of gated: the gate is a layer of its own, the second of qkv.
   bool gate_apart = false;
   GateFunction gate = GateFunction::kSigmoid;
-  bool head_gates = false;     // of gate_apart: one for all of a head
+  bool head_gates = false;  // of gate_apart: one for all of a head
+  // Of all heads' queries, after rope; of the gates of gate_apart, before their
+  // function.
+  ChannelSpec query_channels;
+  ChannelSpec gate_channels;
   float context_scale = 1.0f;  // of what attention gives
   NormSpec output_norm;        // of all of it, before the output
   // Tensor [num_heads] of logits that take part in the softmax and stand for no
@@ -88,6 +107,8 @@ struct AttentionSpec {
   std::vector<float> alibi_slopes;
   // Instead of ALiBi.
   std::optional<DistanceBiasSpec> distance_bias;
+  // Causal, without window, chunks, biases and kv_source.
+  std::optional<BlockIndexSpec> block_index;
 };
 
 // The lightning indexer of DeepSeek sparse attention (DeepSeek-V3.2,
@@ -216,9 +237,11 @@ struct MlpSpec {
   float limit = 0.0f;  // ActivationDesc::limit
   // Of gates before the activation: sparse_gate's deviations. With `gated`.
   std::optional<float> gate_cut;
-  float gate_scale = 1.0f;   // of the gate before the activation
-  float inner_scale = 1.0f;  // of what comes after it
-  NormSpec inner_norm;       // of that, before the output
+  float gate_scale = 1.0f;    // of the gate before the activation
+  ChannelSpec gate_channels;  // likewise, with up_channels
+  ChannelSpec up_channels;    // of what is beside it
+  float inner_scale = 1.0f;   // of what comes after it
+  NormSpec inner_norm;        // of that, before the output
   // Gate and up, or one layer that gives both side by side (gate first), or the
   // only one of an MLP without gate.
   std::vector<LinearSpec> input;
@@ -307,11 +330,28 @@ struct SharedTransformerSpec {
   LinearSpec output;
 };
 
+// A mixture of attention heads (JetMoE, arXiv:2404.07413): the experts that the
+// router chooses make a token's queries, as many heads each as there are of
+// keys, and read what these give; their outputs are weighed and added up.
+struct AttentionExpertsSpec {
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  RoutingDesc routing;
+  LinearSpec router;     // a logit an expert
+  LinearSpec key_value;  // keys and values of all tokens, side by side
+  std::vector<LinearSpec> queries;  // one an expert, as are the outputs
+  std::vector<LinearSpec> outputs;
+  std::string bias;  // tensor [hidden] that is added to the sum
+  int rope = 0;      // index into DecoderSpec::ropes
+  float scale = 1.0f;
+};
+
 using PartSpec =
     std::variant<AttentionSpec, MlpSpec, MoeSpec, ShortConvSpec, MambaSpec,
                  SelectiveSpec, DeltaSpec, LightningSpec, AttentionMambaSpec,
                  LatentAttentionSpec, MlpMoeSpec, PerLayerSpec,
-                 CompressedAttentionSpec, SharedTransformerSpec>;
+                 CompressedAttentionSpec, SharedTransformerSpec,
+                 AttentionExpertsSpec>;
 
 // A learned augmented residual (LAuReL, arXiv:2411.07501): a block's sum has n
 // + norm(right(left(n))) besides, n being what its part reads, and is
@@ -323,12 +363,13 @@ struct LaurelSpec {
   float factor = 1.0f;
 };
 
-// h = sum_norm(h + scale * post_norm(part(pre_norm(h)))), norms of kind kNone
-// left out.
+// h = sum_norm(stream_norm(h) + scale * post_norm(part(pre_norm(h)))), norms of
+// kind kNone left out.
 struct BlockSpec {
   NormSpec pre_norm;
   NormSpec post_norm;
-  NormSpec sum_norm;  // BERT's
+  NormSpec stream_norm;  // nGPT's; with a post_norm
+  NormSpec sum_norm;     // BERT's
   float scale = 1.0f;
   // Of DecoderSpec::streams: tensors HYPER_fn, HYPER_base and HYPER_scale, all
   // float32. There is no post_norm, sum_norm and scale then.
@@ -355,6 +396,11 @@ struct LayerSpec {
   NormSpec pre_norm;
   // Tensor [1] that multiplies the residual stream after the blocks; "": none.
   std::string scale;
+  // Before its blocks the stream becomes loop_norm(stream) + kept (Dory's loops
+  // of layers); `begins_loop`: what is kept is that norm's output here, until a
+  // layer that begins one again.
+  NormSpec loop_norm;
+  bool begins_loop = false;
   // Of DecoderSpec::altup: tensors ALTUPmodality_router.weight and so on. The
   // blocks read and write the active stream, but for the last one, which has a
   // post_norm: it reads that as it is corrected and scaled, and what it gives
@@ -480,6 +526,7 @@ struct DecoderSpec {
   // What the head reads of the last norm's output; empty: that. Without
   // embedding_projection.
   std::vector<HeadLayerSpec> head_layers;
+  ChannelSpec logit_channels;  // of each token's logits, first
   float logit_scale = 1.0f;    // multiplies the logits, before the softcap
   float final_softcap = 0.0f;  // 0: none
 };

@@ -59,7 +59,9 @@ absl::Status SeeBothWays(std::string_view key, DecoderSpec* spec) {
     for (BlockSpec& block : layer.blocks) {
       auto* attention = std::get_if<AttentionSpec>(&block.part);
       const bool can =
-          attention == nullptr ? IsByRows(block.part) : attention->chunk == 0;
+          attention == nullptr
+              ? IsByRows(block.part)
+              : attention->chunk == 0 && !attention->block_index.has_value();
       if (!can || spec->embedding_projection.has_value()) {
         return absl::UnimplementedError(FormattedString(
             "config.json: %s asks for attention both ways, which what "

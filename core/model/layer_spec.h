@@ -28,6 +28,19 @@ constexpr bool IsZeroCentred(NormKind kind) {
          kind == NormKind::kLayerZeroCentred;
 }
 
+// What is made of stored numbers w and a scale s that belongs to them (nGPT's
+// learned factors): w, w s, (w s)^2, |w s| or 1 - |w s|.
+enum class WeightMap : uint8_t { kNone, kScaled, kSquare, kSize, kRest };
+
+// Tensor NAME of numbers, one a channel, as `map` has them and times `factor`:
+// what channels are multiplied by. Without a name: they are not.
+struct ChannelSpec {
+  std::string name;
+  WeightMap map = WeightMap::kNone;
+  float scale = 1.0f;
+  float factor = 1.0f;
+};
+
 // Tensors NAME.weight and, where there is a bias, NAME.bias; without a name, of
 // kRms and kLayerNoBias: none, every weight is 1.
 struct NormSpec {
@@ -39,7 +52,10 @@ struct NormSpec {
   // weights for each head.
   int heads = 0;
   bool heads_apart = false;  // NAME.N.weight [width] of each head N instead
-  float factor = 1.0f;       // of kRms with a name: of what it gives
+  float factor = 1.0f;       // of kRms: of what it gives
+  // Of kRms: what weights are made of, and what belongs to them.
+  WeightMap map = WeightMap::kNone;
+  float scale = 1.0f;
 };
 
 // Tensors NAME.weight [n, k] (or [k, n] when transposed) and NAME.bias [n].

@@ -39,6 +39,7 @@ inline constexpr std::string_view kOpNames[] = {
     "altup_predict",
     "attention",
     "biased_attention",
+    "block_indexer",
     "block_selection",
     "block_summary",
     "columns",

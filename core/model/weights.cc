@@ -378,9 +378,16 @@ absl::StatusOr<const float*> WeightLoader::Vector(const std::string& name,
   if (factor == 1.0f || mode_ == Mode::kPlan) {
     return StackedVector({{name, size}}, kind);
   }
-  std::vector<float> values(static_cast<size_t>(size));
+  return Mapped(name, size, kind, [factor](float x) { return x * factor; });
+}
+
+absl::StatusOr<const float*> WeightLoader::Mapped(
+    const std::string& name, int64_t size, VectorKind kind,
+    const std::function<float(float)>& map) {
+  std::vector<float> values(mode_ == Mode::kPlan ? 0
+                                                 : static_cast<size_t>(size));
   INLAY_RETURN_IF_ERROR(Widen(name, {size}, kind, values.data()));
-  for (float& value : values) value *= factor;
+  for (float& value : values) value = map(value);
   return Constants(values);
 }
 

@@ -140,6 +140,10 @@ class WeightLoader {
   // dimensions of 1 besides. Null when planning.
   absl::StatusOr<const float*> Vector(const std::string& name, int64_t size,
                                       VectorKind kind, float factor = 1.0f);
+  // The same, each as `map` has it.
+  absl::StatusOr<const float*> Mapped(const std::string& name, int64_t size,
+                                      VectorKind kind,
+                                      const std::function<float(float)>& map);
   // A vector of one element, on the host. 1 when planning.
   absl::StatusOr<float> Scalar(const std::string& name);
   // Vectors one after another; of an empty name: zeros.

@@ -24,6 +24,16 @@ bool SharesKv(const DecoderSpec& spec) {
   return false;
 }
 
+// Whether queries are made by experts, of whose inputs nothing is kept.
+bool MixesHeads(const DecoderSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    for (const BlockSpec& block : layer.blocks) {
+      if (std::holds_alternative<AttentionExpertsSpec>(block.part)) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::StatusOr<TokenSequences> CalibrationSequences(
@@ -69,6 +79,11 @@ absl::StatusOr<std::unique_ptr<Calibration>> Calibration::Create(
     return absl::UnimplementedError(
         "calibration goes layer by layer, and this model's layers share their "
         "weights; allowed: methods without calibration");
+  }
+  if (MixesHeads(spec)) {
+    return absl::UnimplementedError(
+        "calibration does not know mixtures of attention heads, which this "
+        "model has; allowed: methods without calibration");
   }
   ModelLoadOptions options;
   options.fused = false;

@@ -239,6 +239,10 @@ std::vector<LinearInput> InputsOf(const LayerSpec& layer) {
     }
     if (const auto* attention = std::get_if<AttentionSpec>(&block.part)) {
       AddReaders(attention->qkv, &inputs[first]);
+      if (attention->block_index.has_value()) {
+        inputs[first].readers.push_back(&attention->block_index->query);
+        inputs[first].readers.push_back(&attention->block_index->key);
+      }
       inputs.push_back(ReadAfterAttention(*attention));
     } else if (const auto* latent =
                    std::get_if<LatentAttentionSpec>(&block.part)) {

@@ -108,7 +108,8 @@ const char* ExpertsRefuse(const LinearChainDesc& desc) {
   }
   const bool is_plain = !routing.scales_experts && !routing.hashed &&
                         routing.score != RoutingScore::kSqrtSoftplus &&
-                        routing.score != RoutingScore::kSparseMixer;
+                        routing.score != RoutingScore::kSparseMixer &&
+                        routing.score != RoutingScore::kLogitSigmoid;
   return is_plain ? nullptr : "chooses experts by their scores alone";
 }
 

@@ -72,7 +72,9 @@ class RouterChoice {
       double score = logit;
       if (desc_.score != RoutingScore::kSoftmax) {
         score = ScoreAlone(desc_.score, score);
-        choice = static_cast<float>(score);
+        if (desc_.score != RoutingScore::kLogitSigmoid) {
+          choice = static_cast<float>(score);
+        }
         if (params_.routed.correction != nullptr) {
           choice += params_.routed.correction[e];
         }

@@ -142,7 +142,8 @@ __device__ Taken LeaveGroups(const RoutingDesc& desc,
 
 // Of a kind but softmax, whose scores are of all experts.
 __device__ inline double ScoreAlone(RoutingScore kind, double logit) {
-  const bool sigmoid = kind == RoutingScore::kSigmoid;
+  const bool sigmoid =
+      kind == RoutingScore::kSigmoid || kind == RoutingScore::kLogitSigmoid;
   const double power = exp(-(sigmoid ? logit : fabs(logit)));
   return sigmoid
              ? 1.0 / (1.0 + power)
@@ -239,7 +240,9 @@ __device__ void RouteToken(const RoutingDesc& desc, const RoutingParams& params,
     const int e = lane + 32 * i;
     keys[i] = 0;
     if (e < desc.num_experts) {
-      auto choice = static_cast<float>(scores[i]);
+      float choice = desc.score == RoutingScore::kLogitSigmoid
+                         ? logits[i]
+                         : static_cast<float>(scores[i]);
       if (params.correction != nullptr) choice += params.correction[e];
       own.scores[e] = scores[i];
       own.choices[e] = choice;

@@ -22,12 +22,14 @@ inline constexpr int kMaxExpertsPerToken = 64;
 // experts are chosen by their logits one after another, and each weighs what it
 // has of the softmax over those that are left, without those far behind it:
 // where (its logit - x) / max(|x|, its logit) > RoutingDesc::threshold, in
-// float32.
+// float32. kLogitSigmoid (Kolibri 1): weights are sigmoids of logits, but the
+// choice, with its correction and its groups, is by the logits themselves.
 enum class RoutingScore : uint8_t {
   kSoftmax,
   kSigmoid,
   kSqrtSoftplus,
-  kSparseMixer
+  kSparseMixer,
+  kLogitSigmoid
 };
 
 // What a group of experts is judged by: its best score, or its two best added.

@@ -53,7 +53,8 @@ void LeaveGroups(const RoutingDesc& desc, const float* scores, bool* taken) {
 
 // Scores in float64, before any correction.
 void Score(const RoutingDesc& desc, const float* logits, double* scores) {
-  if (desc.score == RoutingScore::kSigmoid) {
+  if (desc.score == RoutingScore::kSigmoid ||
+      desc.score == RoutingScore::kLogitSigmoid) {
     for (int e = 0; e < desc.num_experts; ++e) {
       scores[e] = 1.0 / (1.0 + std::exp(-double{logits[e]}));
     }
@@ -119,7 +120,9 @@ void Route(const RoutingDesc& desc, const RoutingParams& params,
   bool taken[kMaxExperts] = {};
   Score(desc, logits, scores);
   for (int e = 0; e < desc.num_experts; ++e) {
-    choice[e] = static_cast<float>(scores[e]);
+    choice[e] = desc.score == RoutingScore::kLogitSigmoid
+                    ? logits[e]
+                    : static_cast<float>(scores[e]);
     if (correction != nullptr) choice[e] += correction[e];
   }
   LeaveGroups(desc, choice, taken);

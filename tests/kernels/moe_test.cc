@@ -35,6 +35,7 @@ std::vector<double> Scores(const RoutingDesc& desc, const TestMatrix& logits,
         scores.push_back(std::exp(logit));
         break;
       case RoutingScore::kSigmoid:
+      case RoutingScore::kLogitSigmoid:
         scores.push_back(1.0 / (1.0 + std::exp(-logit)));
         break;
       case RoutingScore::kSqrtSoftplus:
@@ -68,6 +69,11 @@ std::vector<int> ExpectedExperts(const RoutingDesc& desc,
                                  std::vector<double>* weights) {
   const std::vector<double> scores = Scores(desc, logits, token);
   std::vector<double> choice = scores;
+  if (desc.score == RoutingScore::kLogitSigmoid) {
+    for (int e = 0; e < desc.num_experts; ++e) {
+      choice[static_cast<size_t>(e)] = logits(token, e);
+    }
+  }
   for (size_t e = 0; correction != nullptr && e < choice.size(); ++e) {
     choice[e] += correction[e];
   }

@@ -199,6 +199,12 @@ CASES = {
         {"text": {"rope_parameters": {**MROPE["rope_parameters"], "mrope_interleaved": True}, **MOE, **more}, "vision": QWEN3_VISION, "audio": {**AUDIO, "output_dim": 48},
          "old": THINKER,
          "config": thinker("Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe")} for more in ({}, {"norm_topk_prob": False, "mlp_only_layers": [0]})],
+    "MiniMaxM3SparseForConditionalGeneration": [
+        {"text": {"num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 20, "dense_intermediate_size": 40, "shared_intermediate_size": 24, "rotary_dim": 8,
+                  "index_n_heads": 2, "index_head_dim": 16, "index_block_size": 4, "index_topk_blocks": 3, "mlp_layer_types": ["dense", "sparse", "sparse"],
+                  "layer_types": ["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"],
+                  "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5}}, "vision": SIGLIP,
+         "outer": {"image_token_index": 90, "video_token_index": 91, "tie_word_embeddings": tied}} for tied in (False, True)],
     "AriaForConditionalGeneration": [
         {"text": {"moe_num_experts": 4, "moe_topk": 2, "moe_num_shared_experts": 2, "intermediate_size": 20}, "no_head_dim": True, "vision": SIGLIP, "old": LLAVA,
          "outer": {"image_token_index": 90, "tie_word_embeddings": tied, "projector_patch_to_query_dict": {4: 4}}} for tied in (False, True)],

@@ -74,6 +74,8 @@ def randomise(model):
                 drawn *= p.shape[-1]
         elif "norm" in name.lower() or "A_log" in name or "dt_bias" in name:
             drawn = p.float() + 0.3 * drawn
+        elif name.rsplit(".", 1)[-1] in ("sqk", "s_gate", "lambda_1", "lambda_2", "suv_gate", "suv_up", "logit_scale"):  # Dory's
+            drawn = p.float() * (1 + 0.3 * drawn)
         elif "scalar" in name:
             drawn = 1 + 0.2 * drawn
         else:

@@ -218,4 +218,17 @@ FAMILIES = {
         two_ropes(rope("linear", factor=4.0)["rope_parameters"], rope(theta=50.0)["rope_parameters"]),
         {"sliding_window": 3}, {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 300.0, "mrope_section": [2, 2, 2]},
                                                      "sliding_attention": None}}]},
+    # Lists attention and MLPs one by one in files; here layers are whole.
+    "dory": {"base": {"hidden_size": 32, "head_dim": 12, "num_hidden_layers": 5, "n_input_layers": 1, "n_recurrent_layers": 3, "n_output_layers": 1, "sliding_window": 8,
+                      "initializer_range": 0.7, "ngpt_alpha_init": 0.3, "layer_types": ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"],
+                      "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5000.0}, "sliding_attention": {"rope_type": "default", "rope_theta": 300.0}}},
+             "cases": [
+        *HEADS, {"attention_bias": True}, {"mlp_bias": True}, {"hidden_act": "gelu"}, {"tie_word_embeddings": True}, {"n_recurrent_loops": 1}, {"n_recurrent_loops": 4},
+        {"n_input_layers": 0, "n_recurrent_layers": 4}, {"n_output_layers": 0, "n_recurrent_layers": 4}, {"n_recurrent_layers": None}, {"n_recurrent_layers": 0, "n_input_layers": 4},
+        {"n_input_layers": 0, "n_output_layers": 0, "n_recurrent_layers": 5}, {"n_recurrent_layers": 1, "n_input_layers": 4, "n_output_layers": 0},
+        {"ngpt_alpha_init": 0.05}, {"ngpt_alpha_init": 0.9}, {"initializer_range": 0.0177}, {"sliding_window": 3}, {"layer_types": None, "rope_parameters": None},
+        {"layer_types": ["full_attention"] * 5}, {"layer_types": ["sliding_attention"] * 5}, {"recurrent_kv_cache_mode": "last_loop"},
+        two_ropes({"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}, {"rope_type": "default", "rope_theta": 50.0}),
+        two_ropes({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 5000.0}, {"rope_type": "default", "rope_theta": 50.0}),
+        two_ropes({"rope_type": "default", "rope_theta": 5000.0}, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 5000.0})]},
 }

@@ -10,6 +10,7 @@ LATENT_EXPERTS = {**LATENT, "n_routed_experts": 8, "num_experts_per_tok": 3, "mo
 HEADS = [{"num_key_value_heads": 1}, {"num_key_value_heads": 4}, {"tie_word_embeddings": True}]
 ACTIVATIONS = [({}, {"rms_norm_eps": 0.3}), ({}, {"hidden_act": "gelu"}), ({}, {"hidden_act": "gelu_pytorch_tanh"}), ({}, {"hidden_act": "relu"})]
 ROPE_EDITS = [({}, rope) for rope in ROPES]
+SELECTING = ["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"]
 GRANITE = {"embedding_multiplier": 3.0, "logits_scaling": 2.5, "residual_multiplier": 0.3, "attention_multiplier": 0.4}
 
 FAMILIES = {
@@ -155,6 +156,38 @@ FAMILIES = {
         *HEADS, {"attention_bias": True}, {"mlp_only_layers": []}, {"mlp_only_layers": None}, {"decoder_sparse_step": 2}, {"layer_types": None, "num_hidden_layers": 7},
         {"tie_word_embeddings": True}, {"head_dim": 20}, {"num_experts_per_tok": 6},
     ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"sliding_window": 3}), ({}, {"mlp_only_layers": [1, 3]}), *ROPE_EDITS]},
+    "kolibri1": {"base": {**EXPERTS, "intermediate_size": "(removed)", "num_experts": 6, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 24, "num_hidden_layers": 4,
+                          "head_dim": 12, "sliding_window": 8, "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]}, "cases": [
+        *HEADS, {"layer_types": None, "num_hidden_layers": 7}, {"head_dim": 20}, {"num_experts_per_tok": 6}, {"num_experts_per_tok": 1}, {"norm_topk_prob": True},
+        {"layer_types": ["full_attention"] * 4}, {"layer_types": ["full_attention"] * 4, "sliding_window": None},
+    ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": True}), ({}, {"sliding_window": 3}), ({}, {"sliding_window": None}), ({}, {"layer_types": "(removed)"}),
+                 ({}, {"num_local_experts": "(removed)", "num_experts": 6}), ({}, {"sliding_window_pattern": 2, "layer_types": "(removed)"}), ({}, {"attention_bias": True}),
+                 ({}, {"mlp_only_layers": [0]}), *ROPE_EDITS]},
+    # Published files say what selects keys in an object of its own.
+    "minimax_m3_vl_text": {"base": {**EXPERTS, "num_local_experts": 6, "intermediate_size": 20, "dense_intermediate_size": 40, "shared_intermediate_size": 24, "head_dim": 12,
+                                    "rotary_dim": 6, "index_n_heads": 2, "index_head_dim": 10, "index_block_size": 4, "index_topk_blocks": 3, "layer_types": SELECTING,
+                                    "mlp_layer_types": ["dense", "sparse", "sparse"],
+                                    "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5}}, "cases": [
+        {"num_key_value_heads": 1, "index_n_heads": 1}, {"num_key_value_heads": 4, "index_n_heads": 4}, {"num_key_value_heads": 4}, {"index_n_heads": 4},
+        {"tie_word_embeddings": True}, {"index_head_dim": 16}, {"index_head_dim": 4}, {"index_block_size": 8}, {"index_block_size": 1}, {"index_block_size": 3},
+        {"index_topk_blocks": 1}, {"index_topk_blocks": 2}, {"index_topk_blocks": 40}, {"index_local_blocks": 2}, {"index_local_blocks": 3}, {"index_local_blocks": 0},
+        {"index_local_blocks": 4}, {"layer_types": ["minimax_m3_sparse"] * 3}, {"layer_types": None}, {"mlp_layer_types": None}, {"mlp_layer_types": ["sparse", "dense", "dense"]},
+        {"num_experts_per_tok": 1}, {"num_experts_per_tok": 6}, {"swiglu_limit": 0.5}, {"swiglu_alpha": 1.0}, {"routed_scaling_factor": 1.0},
+        {"rotary_dim": 12, "index_head_dim": 12, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
+        {"rotary_dim": 12, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
+    ], "edits": [*ACTIVATIONS, ({}, {"swiglu_limit": 0.2}), ({}, {"index_topk_blocks": 2}), ({}, {"rotary_dim": 4}), ({}, {"hidden_act": "swigluoai"}), ({}, {"norm_topk_prob": False}),
+                 ({}, {"layer_types": "(removed)", "mlp_layer_types": "(removed)", "moe_layer_freq": [0, 1, 1],
+                       "sparse_attention_config": {"sparse_num_index_heads": 2, "sparse_index_dim": 10, "sparse_block_size": 4, "sparse_topk_blocks": 2, "sparse_local_block": 1,
+                                                   "sparse_attention_freq": [0, 1, 1]}}),
+                 ({}, {"layer_types": "(removed)", "sparse_attention_config": {"sparse_attention_freq": [0, 1, 1]}}), ({}, {"sparse_attention_config": {"sparse_topk_blocks": 2}}),
+                 ({}, {"rope_parameters": "(removed)", "rope_theta": 5000.0, "partial_rotary_factor": 0.5}), ({}, {"scoring_func": "softmax"}),
+                 *(({}, {"rope_parameters": {**rope["rope_parameters"], "partial_rotary_factor": 0.5}}) for rope in ROPES if isinstance(rope["rope_parameters"], dict))]},
+    "jetmoe": {"base": {**EXPERTS, "head_dim": "(removed)", "num_attention_heads": "(removed)", "num_key_value_heads": 2, "kv_channels": 12, "num_local_experts": 6,
+                        "intermediate_size": 20}, "cases": [
+        {"num_key_value_heads": 1}, {"num_key_value_heads": 4}, {"tie_word_embeddings": False}, {"kv_channels": 20}, {"num_experts_per_tok": 1}, {"num_experts_per_tok": 3},
+        {"num_experts_per_tok": 6}, {"activation_function": "gelu"}, {"rms_norm_eps": 0.3},
+    ], "edits": [({}, {"rms_norm_eps": 0.3}), ({}, {"activation_function": "gelu"}), ({}, {"activation_function": "relu"}), ({}, {"hidden_act": "gelu"}), ({}, {"head_dim": 20}),
+                 ({}, {"kv_channels": "(removed)", "head_dim": 12}), ({}, {"num_attention_heads": 3}), ({}, {"norm_topk_prob": False}), *ROPE_EDITS]},
     "aria_text": {"base": {**EXPERTS, "num_experts_per_tok": "(removed)", "moe_num_experts": 6, "moe_topk": 2, "intermediate_size": 20}, "cases": [
         *HEADS, {"attention_bias": True}, {"mlp_bias": True}, {"moe_num_shared_experts": 1}, {"moe_topk": 1}, {"moe_topk": 6}, {"head_dim": 20}, {"tie_word_embeddings": True},
     ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"num_experts_per_tok": 3}), *ROPE_EDITS]},

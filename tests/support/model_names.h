@@ -144,7 +144,11 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "aria_text",
                                                 "lara_mini",
                                                 "apertus1p5_text",
-                                                "zamba2"};
+                                                "zamba2",
+                                                "kolibri1",
+                                                "minimax_m3",
+                                                "dory",
+                                                "jetmoe"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",
@@ -222,7 +226,10 @@ inline constexpr const char* kMixtureNames[] = {"mixtral",
                                                 "mimo_v2_flash",
                                                 "flint",
                                                 "aria_text",
-                                                "lara_mini"};
+                                                "lara_mini",
+                                                "kolibri1",
+                                                "minimax_m3",
+                                                "jetmoe"};
 
 }  // namespace inlay
 

@@ -18,6 +18,7 @@ namespace inlay::testing {
 inline constexpr RoutingScore kSoftmaxScore = RoutingScore::kSoftmax;
 inline constexpr RoutingScore kSigmoidScore = RoutingScore::kSigmoid;
 inline constexpr RoutingScore kSoftplusScore = RoutingScore::kSqrtSoftplus;
+inline constexpr RoutingScore kLogitScore = RoutingScore::kLogitSigmoid;
 inline constexpr GroupScore kBestOfGroup = GroupScore::kMax;
 inline constexpr GroupScore kTwoOfGroup = GroupScore::kTopTwo;
 
@@ -33,6 +34,8 @@ inline constexpr RoutingDesc kRoutings[] = {
     {7, 7, kSigmoidScore, false},
     {12, 4, kSigmoidScore, true, 12, 5, kTwoOfGroup, 1.0f},
     {256, 6, kSoftplusScore, true, 1, 1, kBestOfGroup, 1.5f},
+    {384, 6, kLogitScore, false},
+    {64, 5, kLogitScore, true, 8, 3, kTwoOfGroup, 2.5f},
     {kMaxExperts, kMaxExpertsPerToken, kSoftmaxScore, true},
 };
 

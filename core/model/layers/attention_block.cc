@@ -35,8 +35,8 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
   INLAY_DCHECK(!spec.norms_after_rope || spec.clip == 0.0f);
   block->chunk_ = spec.chunk;
   block->query_factor_ = spec.query_factor;
-  block->has_pattern_ =
-      build.attention_pattern.any() && spec.window == 0 && spec.chunk == 0;
+  block->has_pattern_ = build.attention_pattern.any() && spec.window == 0 &&
+                        spec.chunk == 0 && !spec.block_index.has_value();
   build.has_pattern = build.has_pattern || block->has_pattern_;
   if (!spec.causal && spec.window > 0 && spec.window < build.max_positions) {
     block->reach_ = build.AddReach(spec.window);
@@ -60,6 +60,14 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
       block->output_norm_,
       Norm::Create(spec.output_norm, spec.output.k, build.activation,
                    build.activation, build));
+  INLAY_ASSIGN_OR_RETURN(block->query_channels_,
+                         Norm::Channels(spec.query_channels, block->q_width_,
+                                        build.activation, build));
+  INLAY_DCHECK(spec.gate_channels.name.empty() ||
+               (spec.gate_apart && !spec.head_gates));
+  INLAY_ASSIGN_OR_RETURN(block->gate_channels_,
+                         Norm::Channels(spec.gate_channels, block->q_width_,
+                                        build.activation, build));
   if (!spec.sinks.empty()) {
     INLAY_ASSIGN_OR_RETURN(
         block->sinks_,
@@ -81,6 +89,13 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
     INLAY_ASSIGN_OR_RETURN(
         block->selector_,
         BlockSelector::Create(spec, kv, summaries, kv_group, build));
+  }
+  if (spec.block_index.has_value()) {
+    INLAY_DCHECK(spec.causal && spec.window == 0 && spec.chunk == 0 &&
+                 !block->has_bias_ && spec.kv_source < 0);
+    INLAY_ASSIGN_OR_RETURN(
+        block->index_,
+        BlockIndex::Create(spec, norm, summaries, kv_group, rotary_dim, build));
   }
   INLAY_RETURN_IF_ERROR(block->ChooseKernels(spec, rotary_dim, build));
   INLAY_ASSIGN_OR_RETURN(block->gate_, OutputGate::Create(spec, build));
@@ -197,6 +212,7 @@ absl::Status AttentionBlock::ChooseKernels(const AttentionSpec& spec,
   attention.window = spec.causal ? spec.window : 0;
   attention.causal = spec.causal;
   selector_.Describe(attention);
+  index_.Describe(attention);
   INLAY_ASSIGN_OR_RETURN(
       attention_,
       build.kernels.Choose("attention", AttentionTable(), attention));
@@ -214,7 +230,8 @@ void AttentionBlock::ChooseDecodeAttention(const ModelBuild& build) {
   if (rope_kv_.row == nullptr || build.batch_invariant ||
       build.kernels.IsForced("attention") ||
       build.kernels.IsForced("rope_kv") || has_pattern_ || reach_ >= 0 ||
-      chunk_ > 0 || query_factor_ >= 0 || selector_.present() || has_bias_) {
+      chunk_ > 0 || query_factor_ >= 0 || query_channels_.present() ||
+      selects() || has_bias_) {
     return;
   }
   auto op = build.kernels.Choose("decode_attention", DecodeAttentionTable(),
@@ -250,6 +267,11 @@ AttentionBlock::Scratch AttentionBlock::Place(Arena& arena,
   if (selector_.present()) {
     scratch.selection =
         reinterpret_cast<int32_t*>(arena.Take(selector_.ScratchBytes(tokens)));
+  }
+  if (index_.present()) {
+    scratch.selection =
+        reinterpret_cast<int32_t*>(arena.Take(index_.SelectionBytes(tokens)));
+    scratch.index = arena.Take(index_.ScratchBytes(tokens));
   }
   if (side_by_side_) {
     const int64_t width = q_width_ + 2 * kv_width_;
@@ -308,8 +330,8 @@ size_t AttentionBlock::ScratchBytes(int64_t tokens) const {
 size_t AttentionBlock::KernelBytes(int64_t tokens, int64_t sequences) const {
   const size_t bytes =
       std::max({output_.KernelBytes(tokens), qkv_.KernelBytes(tokens),
-                selector_.KernelBytes(tokens)});
-  if (selector_.present()) sequences = tokens;
+                selector_.KernelBytes(tokens), index_.KernelBytes(tokens)});
+  if (selects()) sequences = tokens;
   if (on_cpu_) return std::max(bytes, attention_.WorkspaceBytes(tokens));
   const int64_t parts =
       chunk_ == 0 ? sequences : MaxChunkSequences(tokens, sequences, chunk_);
@@ -461,7 +483,11 @@ TensorView AttentionBlock::MixedOf(const Step& step, int64_t tokens) const {
 absl::Status AttentionBlock::Begin(const Step& step,
                                    const BlockInput& x) const {
   Arena arena(step.scratch);
-  return Project(step, x, Place(arena, x.hidden.rows()));
+  const Scratch scratch = Place(arena, x.hidden.rows());
+  if (index_.present()) {
+    INLAY_RETURN_IF_ERROR(index_.Project(step, x, scratch.index));
+  }
+  return Project(step, x, scratch);
 }
 
 KvLayerView AttentionBlock::KvOf(const Step& step) const {
@@ -485,6 +511,10 @@ absl::Status AttentionBlock::WriteKv(const Step& step,
 
 absl::Status AttentionBlock::GiveBack(const Step& step,
                                       const Scratch& scratch) const {
+  if (gate_channels_.present()) {
+    INLAY_RETURN_IF_ERROR(
+        gate_channels_.Forward(scratch.gate, scratch.gate, step.stream));
+  }
   INLAY_RETURN_IF_ERROR(
       gate_.Apply(scratch.context, scratch.gate, step.stream));
   if (values_.present()) {
@@ -518,6 +548,10 @@ absl::Status AttentionBlock::Attend(const Step& step, int64_t tokens,
   const Scratch scratch = Place(arena, tokens);
   const KvLayerView kv = KvOf(step);
   INLAY_RETURN_IF_ERROR(Finish(step, kv, scratch));
+  if (query_channels_.present()) {
+    INLAY_RETURN_IF_ERROR(
+        query_channels_.Forward(scratch.q, scratch.q, step.stream));
+  }
   if (query_factor_ >= 0) {
     const RopeAngles& factors = step.angles[static_cast<size_t>(query_factor_)];
     INLAY_RETURN_IF_ERROR(scale_queries_.Forward(scratch.q, factors.cos,
@@ -527,6 +561,10 @@ absl::Status AttentionBlock::Attend(const Step& step, int64_t tokens,
   if (selector_.present()) {
     INLAY_RETURN_IF_ERROR(
         selector_.Forward(step, scratch.q, scratch.selection));
+  }
+  if (index_.present()) {
+    INLAY_RETURN_IF_ERROR(
+        index_.Select(step, tokens, scratch.index, scratch.selection));
   }
   AttentionParams params;
   params.selection = scratch.selection;

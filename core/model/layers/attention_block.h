@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "core/model/layers/block_index.h"
 #include "core/model/layers/block_selector.h"
 #include "core/model/layers/input_linear.h"
 #include "core/model/layers/linear.h"
@@ -29,7 +30,7 @@ class AttentionBlock : public Sublayer, public TokenMixer {
  public:
   // `norm`: of the inputs to come. `kv` with a null base: the layer's place in
   // a block of `kv_group`. `summaries`: the same of its blocks' summaries,
-  // where it selects some (CanSelectBlocks).
+  // where it selects some (CanSelectBlocks), or of the keys of its block index.
   // `rotary_dim`: of spec.rope; unused when that is -1.
   static absl::StatusOr<std::unique_ptr<Sublayer>> Create(
       const AttentionSpec& spec, const Norm& norm, const KvLayerView& kv,
@@ -42,7 +43,10 @@ class AttentionBlock : public Sublayer, public TokenMixer {
                        const TensorView& residual,
                        const TensorView& y) const override;
 
-  const TokenMixer* mixer() const override { return this; }
+  // A block index reads the layer's input besides.
+  const TokenMixer* mixer() const override {
+    return index_.present() ? nullptr : this;
+  }
   absl::Span<const Linear> inputs() const override {
     return side_by_side_ ? qkv_.layers() : absl::Span<const Linear>();
   }
@@ -55,7 +59,7 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   // Whether queries may be left out: each sees what is before it, whatever else
   // is in the step.
   bool may_leave_out() const {
-    return attention_.desc.causal && !has_pattern_ && !selector_.present();
+    return attention_.desc.causal && !has_pattern_ && !selects();
   }
   // How a plan of all the step's queries is made.
   AttentionCut cut() const {
@@ -80,6 +84,7 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   struct Scratch {
     AttentionSequence* chunks = nullptr;
     int32_t* selection = nullptr;
+    std::byte* index = nullptr;  // BlockIndex::ScratchBytes
     TensorView fused;
     TensorView q_and_gate;  // empty without gates; side_by_side_: k, v, too
     TensorView narrow;      // narrow values; side_by_side_: behind q and k
@@ -92,6 +97,8 @@ class AttentionBlock : public Sublayer, public TokenMixer {
     TensorView mixed;  // what the output projection reads
   };
 
+  // Queries see selected blocks of keys.
+  bool selects() const { return selector_.present() || index_.present(); }
   absl::Status LoadProjections(const AttentionSpec& spec, const Norm& norm,
                                ModelBuild& build);
   absl::Status ChooseKernels(const AttentionSpec& spec, int rotary_dim,
@@ -171,9 +178,12 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   int chunk_ = 0;
   bool has_pattern_ = false;
   int reach_ = -1;  // AttentionCut
+  Norm query_channels_;
+  Norm gate_channels_;
   int query_factor_ = -1;
   RowScale scale_queries_;
   BlockSelector selector_;
+  BlockIndex index_;
   Op<AttentionDesc, AttentionParams> attention_;
   // Instead of it, with what it adds to scores; no row: there is nothing.
   Op<AttentionDesc, BiasedAttentionParams> biased_attention_;

@@ -28,7 +28,8 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Mlp::Create(const MlpSpec& spec,
   desc.limit = spec.limit;
   desc.activation = build.activation;
   // Whether the activation reads what the layers give.
-  const bool reads = spec.gate_scale == 1.0f && !spec.gate_cut.has_value();
+  const bool reads = spec.gate_scale == 1.0f && !spec.gate_cut.has_value() &&
+                     spec.gate_channels.name.empty();
   INLAY_ASSIGN_OR_RETURN(
       mlp->input_,
       InputLinear::Create(spec.input, norm, reads ? &desc : nullptr, build));
@@ -47,6 +48,14 @@ absl::StatusOr<std::unique_ptr<Sublayer>> Mlp::Create(const MlpSpec& spec,
         build.kernels.Choose("sparse_gate", SparseGateTable(), cut));
     mlp->gate_cut_ = *spec.gate_cut;
   }
+  INLAY_DCHECK(spec.gate_channels.name.empty() ==
+               spec.up_channels.name.empty());
+  INLAY_ASSIGN_OR_RETURN(
+      mlp->gate_channels_,
+      Norm::Channels(spec.gate_channels, spec.width, build.activation, build));
+  INLAY_ASSIGN_OR_RETURN(
+      mlp->up_channels_,
+      Norm::Channels(spec.up_channels, spec.width, build.activation, build));
   mlp->gate_scale_ = spec.gate_scale;
   mlp->inner_scale_ = spec.inner_scale;
   if (spec.gate_scale != 1.0f || spec.inner_scale != 1.0f) {
@@ -110,6 +119,13 @@ absl::Status Mlp::Scale(const TensorView& y, float factor,
   return scale_.Run(params, stream);
 }
 
+absl::Status Mlp::ScaleChannels(const TensorView& gate, const TensorView& up,
+                                Stream& stream) const {
+  if (!gate_channels_.present()) return absl::OkStatus();
+  INLAY_RETURN_IF_ERROR(gate_channels_.Forward(gate, gate, stream));
+  return up_channels_.Forward(up, up, stream);
+}
+
 absl::Status Mlp::CutGate(const TensorView& gate, Stream& stream) const {
   if (sparse_gate_.row == nullptr) return absl::OkStatus();
   return sparse_gate_.Run({gate, gate_cut_}, stream);
@@ -118,8 +134,8 @@ absl::Status Mlp::CutGate(const TensorView& gate, Stream& stream) const {
 // Where it is down(act(gate(x)) * up(x)) over one matrix.
 bool Mlp::Describe(LinearChainDesc* desc) const {
   const bool is_plain = activation_.desc.gated && gate_scale_ == 1.0f &&
-                        inner_scale_ == 1.0f && !inner_norm_.present() &&
-                        sparse_gate_.row == nullptr;
+                        !gate_channels_.present() && inner_scale_ == 1.0f &&
+                        !inner_norm_.present() && sparse_gate_.row == nullptr;
   if (!is_plain || !input_.is_one() || !input_.layer().may_chain() ||
       !output_.may_chain()) {
     return false;
@@ -174,6 +190,7 @@ absl::Status Mlp::Forward(const Step& step, const BlockInput& x,
     INLAY_RETURN_IF_ERROR(
         input_.Forward(step, x, {apart ? params.y : inner, up}));
     INLAY_RETURN_IF_ERROR(Scale(params.y, gate_scale_, step.stream));
+    INLAY_RETURN_IF_ERROR(ScaleChannels(params.y, up, step.stream));
     INLAY_RETURN_IF_ERROR(CutGate(params.y, step.stream));
     const RowRounding rounding =
         rounded_.row == nullptr ? RowRounding::kNone : output_.RoundingOf(rows);

@@ -42,6 +42,8 @@ class Mlp : public Sublayer, public ChainedMlp {
   absl::Status ChooseXielu(const XieluSpec& spec, ModelBuild& build);
   absl::Status Activate(const ActivationParams& params, Stream& stream) const;
   absl::Status Scale(const TensorView& y, float factor, Stream& stream) const;
+  absl::Status ScaleChannels(const TensorView& gate, const TensorView& up,
+                             Stream& stream) const;
   absl::Status CutGate(const TensorView& gate, Stream& stream) const;
 
   int64_t inner_columns_ = 0;  // twice the width when gated
@@ -53,6 +55,8 @@ class Mlp : public Sublayer, public ChainedMlp {
   float gate_cut_ = 0.0f;
   Op<RoundingDesc, RoundingParams> rounded_;  // no row: activation_ first
   Op<ElementwiseDesc, ElementwiseParams> scale_;
+  Norm gate_channels_;
+  Norm up_channels_;
   float gate_scale_ = 1.0f;
   float inner_scale_ = 1.0f;
   Norm inner_norm_;

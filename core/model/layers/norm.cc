@@ -1,5 +1,6 @@
 #include "core/model/layers/norm.h"
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,21 @@ namespace {
 // wait for that thread. The same of other constants.
 const Norm kNoNorm;
 
+float MapWeight(WeightMap map, float scaled) {
+  switch (map) {
+    case WeightMap::kSquare:
+      return scaled * scaled;
+    case WeightMap::kSize:
+      return std::fabs(scaled);
+    case WeightMap::kRest:
+      return 1.0f - std::fabs(scaled);
+    case WeightMap::kNone:
+    case WeightMap::kScaled:
+      break;
+  }
+  return scaled;
+}
+
 }  // namespace
 
 const Norm& Norm::None() { return kNoNorm; }
@@ -25,7 +41,11 @@ absl::StatusOr<const float*> Norm::LoadWeight(const NormSpec& spec,
     return build.weights.Constants(
         std::vector<float>(static_cast<size_t>(width), kConvertWeight));
   }
-  if (spec.name.empty()) return nullptr;
+  if (spec.name.empty()) {
+    if (spec.factor == 1.0f) return nullptr;
+    return build.weights.Constants(
+        std::vector<float>(static_cast<size_t>(width), spec.factor));
+  }
   if (spec.heads > 0) {
     INLAY_DCHECK(spec.kind == NormKind::kLayerNoBias);
     if (spec.heads_apart) {
@@ -38,7 +58,15 @@ absl::StatusOr<const float*> Norm::LoadWeight(const NormSpec& spec,
     return build.weights.Floats(spec.name + std::string(spec.suffix),
                                 spec.heads, width, VectorKind::kScale);
   }
-  INLAY_DCHECK(spec.factor == 1.0f || spec.kind == NormKind::kRms);
+  INLAY_DCHECK((spec.factor == 1.0f && spec.map == WeightMap::kNone) ||
+               spec.kind == NormKind::kRms);
+  if (spec.map != WeightMap::kNone) {
+    return build.weights.Mapped(spec.name + std::string(spec.suffix), width,
+                                VectorKind::kScale, [&](float w) {
+                                  return spec.factor *
+                                         MapWeight(spec.map, w * spec.scale);
+                                });
+  }
   return build.weights.Vector(spec.name + std::string(spec.suffix), width,
                               IsZeroCentred(spec.kind)
                                   ? VectorKind::kZeroCentredScale
@@ -56,6 +84,20 @@ absl::StatusOr<Norm> Norm::Create(const NormSpec& spec, int64_t width,
 absl::StatusOr<Norm> Norm::Copy(int64_t width, DType input, DType output,
                                 ModelBuild& build) {
   return Make(NormSpec(), width, input, output, build);
+}
+
+absl::StatusOr<Norm> Norm::Channels(const ChannelSpec& spec, int64_t width,
+                                    DType type, ModelBuild& build) {
+  if (spec.name.empty()) return Norm();
+  NormSpec norm;
+  norm.kind = NormKind::kRms;
+  norm.name = spec.name;
+  norm.epsilon = kConvertEpsilon;
+  norm.suffix = "";
+  norm.factor = spec.factor * kConvertWeight;
+  norm.map = spec.map;
+  norm.scale = spec.scale;
+  return Make(norm, width, type, type, build);
 }
 
 absl::StatusOr<Norm> Norm::Make(const NormSpec& spec, int64_t width,

@@ -3,6 +3,7 @@
 // Where there is no norm but x and y are of different types, an RMSNorm that
 // changes nothing else converts: its epsilon is so large that no mean square
 // counts beside it, and its weights undo the division, both by powers of two.
+// The same multiplies channels by factors of their own, as other weights.
 #ifndef INLAY_CORE_MODEL_LAYERS_NORM_H_
 #define INLAY_CORE_MODEL_LAYERS_NORM_H_
 
@@ -31,6 +32,11 @@ class Norm {
   // Copies rows, converting them where `input` is not `output`.
   static absl::StatusOr<Norm> Copy(int64_t width, DType input, DType output,
                                    ModelBuild& build);
+
+  // Multiplies channels, rows of whose root mean square is below 2^37; nothing
+  // where `spec` has no name.
+  static absl::StatusOr<Norm> Channels(const ChannelSpec& spec, int64_t width,
+                                       DType type, ModelBuild& build);
 
   bool present() const { return kind_ != NormKind::kNone; }
   bool is_rms() const { return rms_.row != nullptr; }

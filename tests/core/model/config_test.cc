@@ -58,6 +58,10 @@ Json SmallConfig(const std::string& architecture) {
   if (architecture == "CohereCompassForCausalLM") {
     config["rope_parameters"] = {{"full_attention", nullptr}};
   }
+  if (architecture == "DoryForCausalLM") {
+    config["n_input_layers"] = config["n_output_layers"] = 0;
+    config["n_recurrent_loops"] = 1;
+  }
   if (architecture == "Zamba2ForCausalLM") {
     config["layers_block_type"] = {"mamba", "hybrid"};
   }

@@ -86,6 +86,8 @@ void AddAttention(const std::vector<const AttentionSpec*>& layers,
   add("keys and values of others", [](Spec a) { return a->kv_source >= 0; });
   add("narrower values",
       [](Spec a) { return a->value_dim > 0 && a->value_dim < a->head_dim; });
+  add("blocks of keys selected",
+      [](Spec a) { return a->block_index.has_value(); });
   add("gated", [](Spec a) { return a->gated && !a->head_gates; });
   add("gated by heads", [](Spec a) { return a->head_gates; });
   add("a norm behind",
@@ -168,6 +170,9 @@ void AddExperts(const MoeSpec& moe, Features* features) {
     case RoutingScore::kSigmoid:
       features->Add("experts by sigmoid");
       break;
+    case RoutingScore::kLogitSigmoid:
+      features->Add("experts by logits, weighed by sigmoid");
+      break;
     case RoutingScore::kSqrtSoftplus:
       features->Add("experts by root of softplus");
       break;
@@ -218,7 +223,9 @@ void AddScales(const DecoderSpec& spec, Features* features) {
     for (const BlockSpec& block : layer.blocks) {
       features->Add("parts", block.scale != 1.0f);
       features->Add("augmented residual", block.laurel.has_value());
+      features->Add("channels", block.stream_norm.kind != NormKind::kNone);
     }
+    features->Add("layers in loops", layer.loop_norm.kind != NormKind::kNone);
     features->Add("layers", !layer.scale.empty());
   }
   features->Add("several residual streams",
@@ -312,6 +319,13 @@ void AddSpec(const DecoderSpec& spec, Family* family) {
         family->attention.Add("selected ones on some",
                               compressed->index.has_value());
         positions.push_back(&latents.emplace_back(PositionsOf(*compressed)));
+      }
+      if (const auto* mixed = std::get_if<AttentionExpertsSpec>(&block.part)) {
+        family->attention.Add("experts of queries and outputs by softmax");
+        AttentionSpec& heads = latents.emplace_back();
+        heads.rope = mixed->rope;
+        heads.head_dim = mixed->head_dim;
+        positions.push_back(&heads);
       }
       const auto* latent = std::get_if<LatentAttentionSpec>(&block.part);
       if (latent == nullptr) continue;

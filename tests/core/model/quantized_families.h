@@ -23,6 +23,7 @@ inline constexpr const char* kWidths[] = {"hidden_size",
                                           "d_model",
                                           "intermediate_size",
                                           "intermediate_size_mlp",
+                                          "dense_intermediate_size",
                                           "block_ff_dim",
                                           "conv_dim",
                                           "mamba_d_ssm",
@@ -83,6 +84,9 @@ inline Json WithoutChoices(Json config) {
   }
   if (config.contains("topk_group")) config["topk_group"] = config["n_group"];
   if (config.contains("index_topk")) config["index_topk"] = 256;
+  if (config.contains("sparse_attention_config")) {
+    config["sparse_attention_config"]["sparse_topk_blocks"] = 64;
+  }
   return config;
 }
 
@@ -111,6 +115,10 @@ inline Json Wider(Json config) {
     for (Json& heads : config["num_attention_heads_per_layer"]) {
       heads = heads.get<int64_t>() * (kWidth / hidden);
     }
+  }
+  if (config.contains("sparse_attention_config")) {
+    multiply(config["sparse_attention_config"], "sparse_num_index_heads",
+             kWidth / hidden);
   }
   if (config.contains("linear_attn_config")) {
     multiply(config["linear_attn_config"], "num_heads", kWidth / hidden);

@@ -288,5 +288,112 @@ TEST(RelativesKeysTest, TokensOfApertus15) {
   EXPECT_EQ(whole.embedding_rows, 0);
 }
 
+// What Kolibri 1 assumes of layers where nothing is said of them.
+TEST(RelativesKeysTest, KolibrisLayers) {
+  const DecoderSpec spec = SpecOf("kolibri1", R"({"layer_types": null,
+      "num_hidden_layers": 6})");
+  ASSERT_EQ(spec.layers.size(), 6u);
+  for (size_t i = 0; i < 6; ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(AttentionAt(spec, i).window, i == 4 ? 0 : 33);
+    EXPECT_EQ(AttentionAt(spec, i).rope, i == 4 ? -1 : 0);
+  }
+  const auto& moe = std::get<MoeSpec>(spec.layers[0].blocks[1].part);
+  EXPECT_EQ(moe.routing.score, RoutingScore::kLogitSigmoid);
+  EXPECT_FALSE(moe.routing.normalised);
+  EXPECT_EQ(moe.correction, "model.layers.0.moe.router.expert_bias");
+}
+
+// Both spellings of what selects keys; names of either kind of file.
+TEST(RelativesKeysTest, MiniMaxM3sLayers) {
+  for (const char* changes :
+       {"{}", R"({"sparse_attention_config": null, "moe_layer_freq": null,
+        "layer_types": ["full_attention", "minimax_m3_sparse"],
+        "mlp_layer_types": ["dense", "sparse"], "index_n_heads": 2,
+        "index_head_dim": 16, "index_block_size": 16,
+        "index_topk_blocks": 4})"}) {
+    SCOPED_TRACE(changes);
+    const DecoderSpec spec = SpecOf("minimax_m3", changes);
+    ASSERT_EQ(spec.layers.size(), 2u);
+    EXPECT_FALSE(AttentionAt(spec, 0).block_index.has_value());
+    const auto& index = AttentionAt(spec, 1).block_index;
+    ASSERT_TRUE(index.has_value());
+    EXPECT_EQ(index->block, 16);
+    EXPECT_EQ(index->selects, 4);
+    EXPECT_EQ(index->neighbours, 1);
+    EXPECT_EQ(index->query.n, 32);
+    EXPECT_EQ(index->query.name, "model.layers.1.self_attn.index_q_proj");
+    EXPECT_TRUE(std::holds_alternative<MlpSpec>(spec.layers[0].blocks[1].part));
+    const auto& moe = std::get<MoeSpec>(spec.layers[1].blocks[1].part);
+    EXPECT_EQ(moe.routing.scale, 2.0f);
+    EXPECT_EQ(moe.experts[0].activation, Activation::kClampedSilu);
+    EXPECT_EQ(moe.shared->limit, 7.0f);
+    EXPECT_EQ(moe.experts[0].input[1].name,
+              "model.layers.1.block_sparse_moe.experts.0.w3");
+  }
+  // No more blocks than there are positions for.
+  const DecoderSpec few = SpecOf("minimax_m3", R"({
+      "max_position_embeddings": 50, "sparse_attention_config":
+      {"sparse_topk_blocks": 100}})");
+  EXPECT_EQ(AttentionAt(few, 1).block_index->selects, 4);
+}
+
+// The layers of the loop come as often as it runs, each with a place of its own
+// in the cache; both ways to count layers.
+TEST(RelativesKeysTest, DorysLoops) {
+  for (const char* changes : {R"({"n_recurrent_loops": 3})",
+                              R"({"n_recurrent_loops": 3,
+        "num_hidden_layers": 3, "n_input_layers": 1, "n_output_layers": 1,
+        "n_recurrent_layers": null, "layer_types": ["sliding_attention",
+        "full_attention", "sliding_attention"]})"}) {
+    SCOPED_TRACE(changes);
+    const DecoderSpec spec = SpecOf("dory", changes);
+    ASSERT_EQ(spec.layers.size(), 5u);
+    EXPECT_TRUE(spec.shares_layers);
+    for (size_t i = 0; i < 5; ++i) {
+      SCOPED_TRACE(i);
+      const bool loops = i > 0 && i < 4;
+      EXPECT_EQ(AttentionAt(spec, i).window, loops ? 0 : 32);
+      EXPECT_EQ(spec.layers[i].loop_norm.kind != NormKind::kNone, loops);
+      EXPECT_EQ(spec.layers[i].begins_loop, i == 1);
+      EXPECT_EQ(AttentionAt(spec, i).output.name,
+                "backbone.layers." +
+                    std::string(loops    ? "2"
+                                : i == 0 ? "0"
+                                         : "4") +
+                    ".mixer.o_proj");
+    }
+    EXPECT_EQ(spec.ropes[static_cast<size_t>(AttentionAt(spec, 1).rope)].theta,
+              1e7);
+  }
+  const DecoderSpec once = SpecOf("dory", R"({"n_recurrent_loops": 1})");
+  EXPECT_EQ(once.layers.size(), 3u);
+  EXPECT_FALSE(once.shares_layers);
+  EXPECT_TRUE(once.layers[1].begins_loop);
+  // Nothing to loop over, and what is assumed of that.
+  const DecoderSpec none = SpecOf("dory", R"({"n_recurrent_layers": null,
+      "n_output_layers": 4})");
+  EXPECT_EQ(none.layers.size(), 3u);
+  EXPECT_EQ(none.layers[1].loop_norm.kind, NormKind::kNone);
+}
+
+// Heads are those of keys, for each chosen expert; layers' norms have an
+// epsilon of their own.
+TEST(RelativesKeysTest, JetMoesHeads) {
+  const DecoderSpec spec = SpecOf("jetmoe", R"({"num_attention_heads": 7,
+      "rms_norm_eps": 0.5, "norm_topk_prob": false})");
+  const auto& attention =
+      std::get<AttentionExpertsSpec>(spec.layers[1].blocks[0].part);
+  EXPECT_EQ(attention.num_kv_heads, 2);
+  EXPECT_EQ(attention.queries.size(), 3u);
+  EXPECT_EQ(attention.queries[2].name,
+            "model.layers.1.self_attention.experts.2.input_linear");
+  EXPECT_EQ(attention.key_value.n, 64);
+  EXPECT_TRUE(attention.routing.normalised);
+  EXPECT_EQ(spec.layers[0].blocks[0].pre_norm.epsilon, 1e-6f);
+  EXPECT_EQ(spec.final_norm.epsilon, 0.5f);
+  EXPECT_EQ(spec.head, "");
+}
+
 }  // namespace
 }  // namespace inlay

@@ -255,6 +255,25 @@ FAMILIES = {
                                    linear_num_value_heads=2, linear_key_head_dim=16, linear_value_head_dim=16,
                                    layer_types=['linear_attention', 'sliding_attention', 'full_attention'], tie_word_embeddings=True),
                   dict(DEFAULT, rope_theta=10000.0), dict(intermediate_size=None)),
+    'kolibri1': ('Kolibri1', dict(DERIVED, vocab_size=112, head_dim=16, intermediate_size=None, moe_intermediate_size=8, shared_expert_intermediate_size=8, num_experts=3,
+                                  num_experts_per_tok=2, sliding_window=33, layer_types=['full_attention', 'sliding_attention'], tie_word_embeddings=True),
+                 dict(DEFAULT, rope_theta=10000.0), dict(num_local_experts=None, num_experts=3)),
+    # One layer of two selects keys, four blocks of sixteen.
+    'minimax_m3': ('MiniMaxM3VL', dict(GROUPED, vocab_size=112, hidden_size=16, intermediate_size=8, dense_intermediate_size=16, shared_intermediate_size=8,
+                                       num_local_experts=3, num_experts_per_tok=2, rotary_dim=8, index_n_heads=2, index_head_dim=16, index_block_size=16, index_topk_blocks=4,
+                                       layer_types=['full_attention', 'minimax_m3_sparse'], mlp_layer_types=['dense', 'sparse'], tie_word_embeddings=True),
+                   dict(DEFAULT, rope_theta=5000000.0, partial_rotary_factor=0.5),
+                   dict(hidden_act='swigluoai', layer_types=None, mlp_layer_types=None, moe_layer_freq=[0, 1], index_n_heads=None, index_head_dim=None, index_block_size=None,
+                        index_topk_blocks=None, index_local_blocks=None,
+                        sparse_attention_config=dict(sparse_num_index_heads=2, sparse_index_dim=16, sparse_block_size=16, sparse_topk_blocks=4, sparse_local_block=1,
+                                                     sparse_attention_freq=[0, 1]))),
+    # The second of three layers runs twice.
+    'dory': ('Dory', dict(DERIVED, vocab_size=112, hidden_size=16, intermediate_size=16, head_dim=16, num_hidden_layers=3, n_input_layers=1, n_output_layers=1,
+                          sliding_window=32, layer_types=['sliding_attention', 'full_attention', 'sliding_attention'], initializer_range=1.0, ngpt_alpha_init=0.3,
+                          rms_norm_eps=None, tie_word_embeddings=True),
+             dict(full_attention=dict(rope_type='default', rope_theta=10000000.0), sliding_attention=dict(rope_type='default', rope_theta=10000.0)), PLAIN),
+    'jetmoe': ('JetMoe', dict(vocab_size=112, hidden_size=16, num_key_value_heads=2, kv_channels=16, intermediate_size=8, num_local_experts=3, num_experts_per_tok=2,
+                              rms_norm_eps=1e-3, tie_word_embeddings=True), dict(DEFAULT, rope_theta=10000.0), {}),
     # Three uses of two transformers.
     'zamba2': ('Zamba2', dict(DERIVED, vocab_size=112, hidden_size=16, intermediate_size=16, num_hidden_layers=4, layers_block_type=['mamba', 'hybrid', 'hybrid', 'hybrid'],
                               mamba_d_state=8, n_mamba_heads=2, mamba_ngroups=2, num_mem_blocks=2, adapter_rank=8, use_mem_rope=True, tie_word_embeddings=True),
@@ -309,11 +328,17 @@ def clear_case(model, near, count):
     raise SystemExit('no prompt')
 
 
+# Dory's, stored as multiples of initializer_range.
+LEARNED_FACTORS = ('sqk', 's_gate', 'lambda_1', 'lambda_2', 'suv_gate', 'suv_up', 'logit_scale')
+
+
 def draw(name, tensor, one):
     if name.endswith('.bias') and ('norm' in name or 'ln_' in name):
         return 0.2 * torch.randn_like(tensor)
     if ('norm' in name or 'ln_' in name) and 'norm_attn_norm.attn' not in name:
         return one + 0.2 * torch.randn_like(tensor)
+    if name.rsplit('.', 1)[-1] in LEARNED_FACTORS:
+        return tensor * (1 + 0.2 * torch.randn_like(tensor))
     if 'modality_router' in name:  # what it gives is divided by the width
         return 4 * torch.randn_like(tensor)
     return (1.0 if 'embed' in name or 'wte' in name else 0.2) * torch.randn_like(tensor)
@@ -346,6 +371,38 @@ def as_published(path):
         prefix = norm.removesuffix('feedforward_layer_norm.weight')
         if prefix + 'self_attn.q_proj.weight' in tensors:
             tensors[prefix + 'post_attention_layernorm.weight'] = tensors.pop(norm)
+    safetensors.torch.save_file(tensors, path, metadata=dict(format='pt'))
+
+
+def in_pairs(path):
+    """Dory's: published files have attention and MLP as layers of their own."""
+    tensors = {}
+    for name, tensor in safetensors.torch.load_file(path).items():
+        if '.layers.' in name:
+            root, rest = name.split('.layers.')
+            layer, part = rest.split('.', 1)
+            is_mlp = part.startswith('mlp') or part == 'lambda_2'
+            part = dict(lambda_1='attn_alpha', lambda_2='mlp_alpha').get(part) or 'mixer.' + part.split('.', 1)[1]
+            name = f'{root}.layers.{2 * int(layer) + is_mlp}.{part}'
+        tensors[name] = tensor
+    safetensors.torch.save_file(tensors, path, metadata=dict(format='pt'))
+
+
+def as_minimax(path):
+    """MiniMax-M3's: transformers writes, and reads, its own names where the text model is alone."""
+    tensors = {}
+    for name, tensor in safetensors.torch.load_file(path).items():
+        name = name.replace('self_attn.indexer.', 'self_attn.index_')
+        if '.mlp.gate.' in name or '.mlp.experts.' in name or '.mlp.shared_experts.' in name:
+            name = name.replace('.mlp.', '.block_sparse_moe.').replace('.gate.e_score', '.e_score')
+        parts = [(name, tensor)]
+        if 'gate_up_proj' in name and tensor.dim() == 2:
+            parts = [(name.replace('gate_up', part), half) for part, half in zip(('gate', 'up'), tensor.chunk(2))]
+        if tensor.dim() == 3:
+            root, kind = name.rsplit('.', 1)
+            halves = [('w1', 'w3'), tensor.chunk(2, 1)] if kind == 'gate_up_proj' else [('w2',), (tensor,)]
+            parts = [(f'{root}.{e}.{part}.weight', half[e]) for part, half in zip(*halves) for e in range(len(tensor))]
+        tensors.update((name, part.contiguous()) for name, part in parts)
     safetensors.torch.save_file(tensors, path, metadata=dict(format='pt'))
 
 
@@ -395,6 +452,8 @@ def write(name):
     (folder / 'generation_config.json').unlink(missing_ok=True)
     if prefix == 'OlmoHybrid':
         as_published(folder / 'model.safetensors')
+    if prefix == 'Dory':
+        in_pairs(folder / 'model.safetensors')
     if prefix == 'AXK1':
         without_corrections(folder / 'model.safetensors')
     if prefix == 'BailingHybrid':
@@ -406,6 +465,8 @@ def write(name):
     attention = 'sdpa' if prefix == 'Falcon' else 'eager'
     reference = model_class.from_pretrained(folder, config=config, dtype=torch.float32, attn_implementation=attention).eval()
     near = changed(reference)
+    if prefix == 'MiniMaxM3VL':
+        as_minimax(folder / 'model.safetensors')
     if prefix == 'LongcatFlash':
         without_identities(folder / 'model.safetensors')
     # Few where every token goes the same way.
