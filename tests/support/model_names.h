@@ -144,6 +144,9 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "aria_text",
                                                 "lara_mini",
                                                 "apertus1p5_text",
+                                                "hy_v4",
+                                                "mistral_large4",
+                                                "glm5_next",
                                                 "zamba2"};
 
 // Those with layers that keep a state.
@@ -168,6 +171,7 @@ inline constexpr const char* kRecurrentNames[] = {"lfm2",
                                                   "jamba",
                                                   "bailing_hybrid",
                                                   "lara_mini",
+                                                  "glm5_next",
                                                   "zamba2"};
 
 // Those with experts.
@@ -222,7 +226,10 @@ inline constexpr const char* kMixtureNames[] = {"mixtral",
                                                 "mimo_v2_flash",
                                                 "flint",
                                                 "aria_text",
-                                                "lara_mini"};
+                                                "lara_mini",
+                                                "hy_v4",
+                                                "mistral_large4",
+                                                "glm5_next"};
 
 }  // namespace inlay
 
