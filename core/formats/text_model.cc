@@ -95,6 +95,11 @@ constexpr RenamedText kRenamed[] = {
      R"({"attention_bias":false,"mlp_bias":false})"},
     {"hunyuan_vl_text", "hunyuan_v1_dense", "{}", R"({"use_qk_norm":true})"},
     {"aria_moe_lm", "aria_text", "{}", "{}"},
+    {"hy_v4_vl_text", "hy_v4",
+     R"({"hidden_size":6144,"intermediate_size":18432,
+     "moe_intermediate_size":2048,"num_hidden_layers":78,
+     "num_attention_heads":64,"q_lora_rank":2048,"index_n_heads":32})",
+     R"({"of_multimodal":true})"},
     {"ernie4_5_vl_moe_text", "ernie4_5_moe", "{}",
      R"({"vision_experts":true})"},
 };
@@ -114,9 +119,9 @@ constexpr OtherKey kOtherKeys[] = {
 };
 
 // Text models whose keys published files have beside those of the whole.
-constexpr std::string_view kFlat[] = {"qwen2_vl_text", "qwen2_5_vl_text",
-                                      "paddleocr_vl_text", "hunyuan_vl_text",
-                                      "ernie4_5_vl_moe_text"};
+constexpr std::string_view kFlat[] = {"qwen2_vl_text",        "qwen2_5_vl_text",
+                                      "paddleocr_vl_text",    "hunyuan_vl_text",
+                                      "ernie4_5_vl_moe_text", "glm5_next_text"};
 
 // Where the text model's modules lie, first match first; old names (published
 // ones) and those that transformers 5 writes.
@@ -141,10 +146,19 @@ constexpr Prefix kPrefixes[] = {
     {"thinker.lm_head.", "lm_head."},
     {"model.text_model.", "model."},
     {"lm_head.", "lm_head."},
-    // Qwen2-VL's, PaddleOCR-VL's and HunYuanVL's published files.
+    // Qwen2-VL's, PaddleOCR-VL's, HunYuanVL's and Hy4-VL's published files.
     {"model.embed_tokens.", "model.embed_tokens."},
     {"model.layers.", "model.layers."},
     {"model.norm.", "model.norm."},
+    // Mistral Large 4's, which are Mistral's own.
+    {"tok_embeddings.", "tok_embeddings."},
+    {"lerope.", "lerope."},
+    {"layers.", "layers."},
+    {"norm.", "norm."},
+    {"output.", "output."},
+    // Hy4's, of all streams.
+    {"model.hc_pre.", "model.hc_pre."},
+    {"model.hc_head.", "model.hc_head."},
 };
 
 std::string FirstArchitecture(const Json& config) {

@@ -86,14 +86,13 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
         info_.kv_layers.push_back({mixed->num_kv_heads, mixed->head_dim});
       }
       if (const auto* latent = std::get_if<LatentAttentionSpec>(&block.part)) {
-        info_.kv_layers.push_back({1, latent->row_dim(), 0, latent->rank});
-        selects_ = std::max(selects_, latent->selects);
-        const bool shares = latent->selects > 0 && !latent->indexer.has_value();
-        if (shares) info_.shared_selection = latent->selects;
-        if (latent->indexer.has_value()) {
-          const int dim = latent->indexer->head_dim;
-          info_.kv_layers.push_back({1, dim, 0, dim});
+        for (const KvLayerShape& shape :
+             LatentAttention::KvLayers(*latent, spec.max_positions)) {
+          info_.kv_layers.push_back(shape);
         }
+        selects_ = std::max(selects_, latent->selection_width());
+        const bool shares = latent->selects > 0 && !latent->indexer.has_value();
+        if (shares) info_.shared_selection = latent->selection_width();
       }
       if (const auto* compressed =
               std::get_if<CompressedAttentionSpec>(&block.part)) {
@@ -128,7 +127,7 @@ void Decoder::AddSummaries(const DecoderSpec& spec, const ModelBuild& build) {
     for (const BlockSpec& block : layer.blocks) {
       if (std::holds_alternative<AttentionExpertsSpec>(block.part)) ++kv_layer;
       if (const auto* latent = std::get_if<LatentAttentionSpec>(&block.part)) {
-        kv_layer += latent->indexer.has_value() ? 2 : 1;
+        kv_layer += LatentAttention::KvLayers(*latent, 0).size();
       }
       if (const auto* compressed =
               std::get_if<CompressedAttentionSpec>(&block.part)) {
@@ -212,20 +211,7 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
     block.attention = static_cast<const AttentionBlock*>(block.part.get());
   } else if (const auto* latent =
                  std::get_if<LatentAttentionSpec>(&block_spec.part)) {
-    INLAY_DCHECK(latent->selects == 0 || latent->selects == selects_);
-    const int kv_layer = next_kv_layer_++;
-    KvLayerView index_kv;
-    if (latent->indexer.has_value()) {
-      const size_t group = kv_layout_.group_of(next_kv_layer_);
-      INLAY_DCHECK(group == kv_layout_.group_of(kv_layer));
-      indexed_groups_.resize(kv_layout_.num_groups(), 0);
-      indexed_groups_[group] = 1;
-      index_kv = kv_layout_.LayerView(next_kv_layer_++, nullptr);
-    }
-    INLAY_ASSIGN_OR_RETURN(block.part,
-                           LatentAttention::Create(
-                               *latent, kv_layout_.LayerView(kv_layer, nullptr),
-                               index_kv, kv_layout_.group_of(kv_layer), build));
+    INLAY_ASSIGN_OR_RETURN(block.part, BuildLatent(*latent, build));
   } else if (const auto* compressed =
                  std::get_if<CompressedAttentionSpec>(&block_spec.part)) {
     INLAY_ASSIGN_OR_RETURN(block.part, BuildCompressed(*compressed, build));
@@ -577,6 +563,7 @@ absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
   decoder->pattern_ = build.attention_pattern;
   decoder->reaches_ = build.reaches;
   decoder->cuts_ = build.cuts;
+  INLAY_RETURN_IF_ERROR(decoder->ropes_.LoadScales(spec.ropes, build.weights));
   if (!build.on_cpu()) {
     INLAY_RETURN_IF_ERROR(decoder->ropes_.MoveTo(build.weights));
   }

@@ -161,6 +161,8 @@ class Decoder : public Model {
   absl::StatusOr<std::unique_ptr<Sublayer>> BuildShared(
       const SharedTransformerSpec& spec, const std::vector<RopeSpec>& ropes,
       ModelBuild& build);
+  absl::StatusOr<std::unique_ptr<Sublayer>> BuildLatent(
+      const LatentAttentionSpec& spec, ModelBuild& build);
   absl::StatusOr<std::unique_ptr<Sublayer>> BuildCompressed(
       const CompressedAttentionSpec& spec, ModelBuild& build);
   absl::StatusOr<std::unique_ptr<Sublayer>> BuildAttentionExperts(
@@ -277,7 +279,7 @@ class Decoder : public Model {
   // Of tables that a decode step reads a row of, not the whole.
   size_t sparse_bytes_ = 0;
   int next_state_layer_ = 0;         // likewise
-  int selects_ = 0;                  // LatentAttentionSpec, of any layer
+  int selects_ = 0;                  // selection_width() of any layer
   std::vector<int> summary_layers_;  // by KV layer with keys; -1: none
   // Not 0 for KV groups that DeviceBatch::index is of; empty: none.
   absl::InlinedVector<uint8_t, 4> indexed_groups_;

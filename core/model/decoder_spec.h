@@ -111,18 +111,41 @@ struct AttentionSpec {
   std::optional<BlockIndexSpec> block_index;
 };
 
+// What makes one key of several tokens' (kv_compress): each token gives values
+// and gates, twice over where it overlaps.
+struct CompressorSpec {
+  int head_dim = 0;
+  int row_tokens = 0;
+  bool overlaps = false;
+  LinearSpec values;
+  LinearSpec gates;
+  std::string bias;  // tensor [row_tokens, as many as values]
+  // Of a token's values; not where it overlaps.
+  NormSpec value_norm;
+  NormSpec norm;  // of a key, or none; then its last dimensions are rotated
+
+  int num_heads() const { return overlaps ? 2 : 1; }
+};
+
 // The lightning indexer of DeepSeek sparse attention (DeepSeek-V3.2,
 // arXiv:2512.02556): a query sees the keys that score highest in a small
 // attention beside its layer's. Each head's first dimensions are rotated, as
-// many as the layer's.
+// many as the layer's. Queries are made of the layer's of low rank or, where
+// there is a query_norm, of what the layer reads, through that.
 struct IndexerSpec {
   int num_heads = 0;
   int head_dim = 0;
   int64_t max_keys = 0;  // of a sequence
   RopeStyle rope_style = RopeStyle::kHalf;
-  LinearSpec query;  // of the layer's queries of low rank; all heads
-  LinearSpec key;    // one a token for all heads
+  bool rotates_last = false;  // dimensions, not the first
+  NormSpec query_norm;
+  LinearSpec query;        // all heads
+  std::string head_scale;  // LatentAttentionSpec
+  LinearSpec key;          // one a token for all heads
   NormSpec key_norm;
+  // Instead of both: keys are of several tokens each, neither they nor queries
+  // are rotated, and whole ones' tokens are seen or not (GLM-5.3).
+  std::optional<CompressorSpec> compressor;
   LinearSpec weights;  // of heads
 };
 
@@ -133,7 +156,7 @@ struct LatentAttentionSpec {
   int num_heads = 0;
   int rank = 0;      // of the latent
   int key_dim = 0;   // of a head's queries and keys, without the rotated part
-  int rope_dim = 0;  // of the rotated part, which comes after it
+  int rope_dim = 0;  // of the rotated part, which comes after it; may be 0
   int value_dim = 0;
   // Each head's queries; or of low rank: layer 1 reads what layer 0 gives,
   // normalised.
@@ -147,35 +170,33 @@ struct LatentAttentionSpec {
   LinearSpec up_keys;
   LinearSpec up_values;
   // Of what the part reads: its sigmoids multiply what heads give, one for all
-  // of a head (Ling 3).
+  // of a head (Ling 3) or, where it is as wide as all of it, for each element.
   std::optional<LinearSpec> gate;
+  std::string sinks;  // AttentionSpec
   LinearSpec output;
   int rope = -1;  // index into DecoderSpec::ropes; -1: no rotation
   RopeStyle rope_style = RopeStyle::kInterleaved;
   int query_factor = -1;  // AttentionSpec
+  // Tensors NAME.s and NAME.b, [num_heads]: the scale and the bias by which
+  // head_scale multiplies queries; "": none.
+  std::string head_scale;
   float scale = 1.0f;
+  // The layer of ModelInfo::kv_layers whose rows are read, and none written:
+  // there are no `down` and `norm`. -1: it has its own.
+  int kv_source = -1;
   // > 0: a query sees so many keys at most, those that `indexer` selects or,
   // without one, those that the last layer with one before this has selected.
-  // Equal in all layers that select; needs queries of low rank.
+  // Equal in all layers that select.
   int selects = 0;
+  // Keys are selected in blocks of so many, the query's own unfinished one
+  // always (KeyMix::own_if_partial); it divides `selects`.
+  int select_block = 1;
   std::optional<IndexerSpec> indexer;
 
   int query_dim() const { return key_dim + rope_dim; }  // of a head
   int row_dim() const { return rank + rope_dim; }       // in the cache
-};
-
-// What makes one key of several tokens' (kv_compress): each token gives values
-// and gates, twice over where it overlaps.
-struct CompressorSpec {
-  int head_dim = 0;
-  int row_tokens = 0;
-  bool overlaps = false;
-  LinearSpec values;
-  LinearSpec gates;
-  std::string bias;  // tensor [row_tokens, as many as values]
-  NormSpec norm;     // of a key; then its last dimensions are rotated
-
-  int num_heads() const { return overlaps ? 2 : 1; }
+  // Numbers that a selection has for a token.
+  int selection_width() const { return selects / select_block; }
 };
 
 // What selects compressed keys: it has keys of its own, compressed alike.
@@ -432,7 +453,10 @@ struct StreamsSpec {
   int rounds = 0;
   float epsilon = 0.0f;
   float norm_epsilon = 0.0f;
-  std::string head;  // as BlockSpec::hyper: what the final norm reads
+  // As BlockSpec::hyper: what the final norm reads; "": the mean of all.
+  std::string head;
+  float magnitude = 2.0f;    // HyperMixDesc
+  bool independent = false;  // the same
 };
 
 // A residual stream that is several, of which layers read and write one, the

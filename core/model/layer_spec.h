@@ -64,7 +64,8 @@ struct LinearSpec {
   int64_t n = 0;
   int64_t k = 0;
   bool bias = false;
-  bool transposed = false;  // stored input by output (GPT-2)
+  bool transposed = false;              // stored input by output (GPT-2)
+  std::string_view suffix = ".weight";  // "": the tensor is NAME itself
 };
 
 }  // namespace inlay

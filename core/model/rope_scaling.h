@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -75,6 +76,10 @@ struct RopeSpec {
   // Of any: positions are rounded down to multiples of this, >= 1.
   int32_t position_step = 1;
   bool reversed = false;  // rotates the other way
+  // Tensor [rotary_dim / 2]: each frequency is multiplied by e to it (LeRoPE,
+  // Mistral Large 4); "": none. Not where there are two lists of frequencies,
+  // and not of ComputeRopeFrequencies().
+  std::string log_scales;
 
   bool operator==(const RopeSpec&) const = default;
 };

@@ -397,6 +397,13 @@ absl::StatusOr<float> WeightLoader::Scalar(const std::string& name) {
   return value;
 }
 
+absl::StatusOr<std::vector<float>> WeightLoader::Numbers(
+    const std::string& name, int64_t size) {
+  std::vector<float> values(static_cast<size_t>(size), 0.0f);
+  INLAY_RETURN_IF_ERROR(Widen(name, {size}, VectorKind::kBias, values.data()));
+  return values;
+}
+
 absl::StatusOr<const float*> WeightLoader::LoadStackedVector(
     absl::Span<const Rows> parts, VectorKind kind) {
   int64_t size = 0;

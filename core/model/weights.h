@@ -146,6 +146,9 @@ class WeightLoader {
                                       const std::function<float(float)>& map);
   // A vector of one element, on the host. 1 when planning.
   absl::StatusOr<float> Scalar(const std::string& name);
+  // A small vector [size], on the host. Zeros when planning.
+  absl::StatusOr<std::vector<float>> Numbers(const std::string& name,
+                                             int64_t size);
   // Vectors one after another; of an empty name: zeros.
   absl::StatusOr<const float*> StackedVector(absl::Span<const Rows> parts,
                                              VectorKind kind);

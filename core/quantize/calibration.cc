@@ -19,6 +19,8 @@ bool SharesKv(const DecoderSpec& spec) {
     for (const BlockSpec& block : layer.blocks) {
       const auto* attention = std::get_if<AttentionSpec>(&block.part);
       if (attention != nullptr && attention->kv_source >= 0) return true;
+      const auto* latent = std::get_if<LatentAttentionSpec>(&block.part);
+      if (latent != nullptr && latent->kv_source >= 0) return true;
     }
   }
   return false;

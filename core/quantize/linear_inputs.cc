@@ -97,6 +97,11 @@ void AddRecurrent(const PartSpec& part, size_t first,
   }
 }
 
+void KeepCompressor(const CompressorSpec& compressor, LinearInput* input) {
+  input->kept.push_back(&compressor.values);
+  input->kept.push_back(&compressor.gates);
+}
+
 // Values, which `output` reads, lie among keys in `up`: no run of rows. What
 // weighs an indexer's heads keeps its type, as a router does.
 void AddLatent(const LatentAttentionSpec& latent, size_t first,
@@ -107,23 +112,31 @@ void AddLatent(const LatentAttentionSpec& latent, size_t first,
   };
   LinearInput& input = (*inputs)[first];
   input.readers.push_back(&latent.query.front());
-  input.readers.push_back(&latent.down);
+  if (latent.kv_source < 0) input.readers.push_back(&latent.down);
   if (latent.gate.has_value()) input.readers.push_back(&*latent.gate);
   if (latent.query.size() > 1) {
     read_norm(latent.query_norm, latent.query.back());
   }
   if (latent.indexer.has_value()) {
-    (*inputs)[first].readers.push_back(&latent.indexer->key);
+    if (latent.indexer->compressor.has_value()) {
+      KeepCompressor(*latent.indexer->compressor, &(*inputs)[first]);
+    } else {
+      (*inputs)[first].readers.push_back(&latent.indexer->key);
+    }
     (*inputs)[first].kept.push_back(&latent.indexer->weights);
-    inputs->back().readers.push_back(&latent.indexer->query);
+    // Behind a norm of its own it reads what no other layer does.
+    if (latent.indexer->query_norm.kind != NormKind::kNone) {
+      inputs->push_back(ReadOnly(latent.indexer->query));
+    } else {
+      inputs->back().readers.push_back(&latent.indexer->query);
+    }
   }
-  read_norm(latent.norm, latent.up);
+  if (latent.kv_source < 0) {
+    read_norm(latent.norm, latent.up);
+  } else {
+    inputs->push_back(ReadOnly(latent.up));
+  }
   inputs->push_back(ReadOnly(latent.output));
-}
-
-void KeepCompressor(const CompressorSpec& compressor, LinearInput* input) {
-  input->kept.push_back(&compressor.values);
-  input->kept.push_back(&compressor.gates);
 }
 
 // What compresses keys decides, as a router, what is seen at all.

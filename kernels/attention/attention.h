@@ -19,7 +19,9 @@ inline constexpr int kMaxCudaValueDim = 512;
 
 // What selections of keys consist of. Keys are selected in blocks of `block`, a
 // power of two that divides `selects` and the cache's block_size; the query's
-// own block is always one of them, of which it sees what is not after it.
+// own block is always one of them, of which it sees what is not after it; where
+// own_if_partial, only if that is not all of it, and of whole blocks one fewer
+// than there is room for is selected.
 // Where row_tokens is not 0, blocks are of one key, and there are keys of two
 // kinds, those of tokens in a window and those of row_tokens tokens each
 // (KvLayerShape::row_tokens):
@@ -29,6 +31,7 @@ struct KeyMix {
   int window = 0;
   int row_tokens = 0;
   int block = 1;
+  bool own_if_partial = false;
 
   // Keys of the query at `position`.
   int32_t Count(int selects, int64_t position) const {
@@ -36,6 +39,10 @@ struct KeyMix {
     const auto least = [](int64_t a, int64_t b) {
       return static_cast<int32_t>(a < b ? a : b);
     };
+    if (row_tokens == 0 && own_if_partial) {
+      return least(seen / block, selects / block - 1) * block +
+             static_cast<int32_t>(seen % block);
+    }
     if (row_tokens == 0) {
       return least(position / block, selects / block - 1) * block +
              static_cast<int32_t>(position % block) + 1;

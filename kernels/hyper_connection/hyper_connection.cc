@@ -78,6 +78,14 @@ absl::Status ValidateHyperMix(const HyperMixDesc& desc) {
   INLAY_RETURN_IF_ERROR(CheckStreams(kOp, desc.num_streams, desc.width));
   INLAY_RETURN_IF_ERROR(
       CheckRange(kOp, "rounds", desc.rounds, 1, kMaxHyperRounds));
+  if (desc.averages && !desc.only_mixes) {
+    return absl::InvalidArgumentError(
+        "hyper_mix: averages is true; expected false but where only_mixes");
+  }
+  if (!std::isfinite(desc.magnitude)) {
+    return absl::InvalidArgumentError(FormattedString(
+        "hyper_mix: magnitude is %g; expected finite", desc.magnitude));
+  }
   if (std::isfinite(desc.epsilon) && desc.epsilon >= 0.0f &&
       std::isfinite(desc.norm_epsilon) && desc.norm_epsilon >= 0.0f) {
     return absl::OkStatus();

@@ -2,17 +2,20 @@
 // layer reads as one and whose output it gives back to all. Sources:
 // Hyper-Connections (arXiv:2409.19606); manifold-constrained ones, whose
 // matrix is doubly stochastic by Sinkhorn-Knopp (arXiv:2512.24880), as
-// DeepSeek-V4's published code has them.
+// DeepSeek-V4's published code has them. Independent ones, without the matrix,
+// and the mean of all streams at the end: transformers' HYV4HyperConnection and
+// Glm5NextTextHyperHead.
 //
 // Of a token's streams h[0 .. n), one after another a row of n * width:
 //   f = fn h / rms(h)                     fn h is a product of gemm
 //   a = sigmoid(scale[0] f[0 .. n) + base[0 .. n)) + epsilon
-//   b = 2 sigmoid(scale[1] f[n .. 2n) + base[n .. 2n))
+//   b = magnitude sigmoid(scale[1] f[n .. 2n) + base[n .. 2n))
 //   c = sinkhorn(softmax of rows(scale[2] f[2n ..) + base[2n ..)) + epsilon)
 //   hyper_mix     x = sum over j of a[j] h[j]
 //   hyper_spread  h[k] = b[k] y + sum over j of c[j][k] h[j], y made of x
 // c is n by n, row by row; sinkhorn divides columns and then rows by their sum
-// + epsilon, in turns, columns first and last.
+// + epsilon, in turns, columns first and last. Where streams are independent, c
+// is the identity, and b has epsilon added, too.
 #ifndef INLAY_KERNELS_HYPER_CONNECTION_HYPER_CONNECTION_H_
 #define INLAY_KERNELS_HYPER_CONNECTION_HYPER_CONNECTION_H_
 
@@ -34,27 +37,40 @@ struct HyperMixDesc {
   int rounds = 20;
   float epsilon = 0.0f;
   float norm_epsilon = 0.0f;
+  float magnitude = 2.0f;
+  bool independent = false;
   // There is a alone (what follows the last layer).
   bool only_mixes = false;
+  // Of only_mixes: a is 1 / n, and there are no products.
+  bool averages = false;
 
   // Rows of fn.
   int num_outputs() const {
-    return only_mixes ? num_streams : (2 + num_streams) * num_streams;
+    if (averages) return 0;
+    if (only_mixes) return num_streams;
+    return (independent ? 2 : 2 + num_streams) * num_streams;
   }
   // What HyperMixParams::weights has a token.
-  int num_weights() const { return (1 + num_streams) * num_streams; }
+  int num_weights() const {
+    return (independent ? 1 : 1 + num_streams) * num_streams;
+  }
 };
 
 // All of it float32.
 struct HyperMixParams {
-  TensorView streams;            // [tokens, num_streams * width]
-  TensorView products;           // [tokens, num_outputs()]: fn h
+  TensorView streams;  // [tokens, num_streams * width]
+  // [tokens, num_outputs()]: fn h. Unused, as base and scale are, where
+  // desc.averages.
+  TensorView products;
   const float* base = nullptr;   // [num_outputs()]
-  const float* scale = nullptr;  // [3], or [1] of a alone
+  const float* scale = nullptr;  // of a, b and c, those that there are
   TensorView x;                  // [tokens, width]
-  // [tokens, num_weights()]: b, then c; not where only_mixes.
+  // [tokens, num_weights()]: b, then c if there is one; not where only_mixes.
   float* weights = nullptr;
 
+  const float* ProductsOf(const HyperMixDesc& desc, int64_t token) const {
+    return desc.averages ? nullptr : products.row<float>(token);
+  }
   float* WeightsOf(const HyperMixDesc& desc, int64_t token) const {
     return weights == nullptr ? nullptr : weights + token * desc.num_weights();
   }
@@ -63,8 +79,11 @@ struct HyperMixParams {
 struct HyperSpreadDesc {
   int num_streams = 0;
   int64_t width = 0;
+  bool independent = false;  // h[k] += b[k] y
 
-  int num_weights() const { return (1 + num_streams) * num_streams; }
+  int num_weights() const {
+    return (independent ? 1 : 1 + num_streams) * num_streams;
+  }
 };
 
 struct HyperSpreadParams {

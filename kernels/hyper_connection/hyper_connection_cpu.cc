@@ -17,7 +17,7 @@ absl::Status RunHyperMixCpuScalar(const HyperMixDesc& desc,
     for (int64_t i = 0; i < n * desc.width; ++i) squares += double{h[i]} * h[i];
     const double mean = squares / static_cast<double>(n * desc.width);
     double a[kMaxHyperStreams];
-    HyperWeights(desc, params, params.products.row<float>(row),
+    HyperWeights(desc, params, params.ProductsOf(desc, row),
                  1.0 / std::sqrt(mean + desc.norm_epsilon), a,
                  params.WeightsOf(desc, row));
     float* x = params.x.row<float>(row);
@@ -47,7 +47,8 @@ absl::Status RunHyperSpreadCpuScalar(const HyperSpreadDesc& desc,
       double sums[kMaxHyperStreams];
       for (int k = 0; k < n; ++k) {
         sums[k] = double{b[k]} * y[i];
-        for (int j = 0; j < n; ++j) {
+        if (desc.independent) sums[k] += h[k * desc.width + i];
+        for (int j = 0; !desc.independent && j < n; ++j) {
           sums[k] += double{c[j * n + k]} * h[j * desc.width + i];
         }
       }

@@ -60,7 +60,7 @@ void MixRow(const HyperMixDesc& desc, const HyperMixParams& params,
   const float* h = params.streams.row<float>(row);
   const double mean = MeanSquare(h, static_cast<size_t>(n) * width);
   double a[kMaxHyperStreams];
-  HyperWeights(desc, params, params.products.row<float>(row),
+  HyperWeights(desc, params, params.ProductsOf(desc, row),
                1.0 / std::sqrt(mean + desc.norm_epsilon), a,
                params.WeightsOf(desc, row));
   float* x = params.x.row<float>(row);
@@ -88,6 +88,13 @@ void SpreadRow(const HyperSpreadDesc& desc, const HyperSpreadParams& params,
   ForColumns(width,
              [&](size_t i, const auto& load, const auto& store) HWY_ATTR {
                const VF given = load(y + i);
+               if (desc.independent) {
+                 for (int k = 0; k < n; ++k) {
+                   float* own = h + static_cast<size_t>(k) * width + i;
+                   store(hn::MulAdd(hn::Set(d, b[k]), given, load(own)), own);
+                 }
+                 return;
+               }
                VF sums[kMaxHyperStreams];
                for (int k = 0; k < n; ++k) {
                  sums[k] = hn::Mul(hn::Set(d, b[k]), given);

@@ -44,12 +44,20 @@ __device__ void MakeWeights(const HyperMixDesc& desc,
                             float inverse_rms, float* a, float* weights) {
   const int n = desc.num_streams;
   const int lane = static_cast<int>(threadIdx.x);
+  if (desc.averages) {
+    if (lane < n) a[lane] = 1.0f / static_cast<float>(n);
+    return;
+  }
   const auto logit = [&](int i, int kind) {
     return fmaf(products[i] * inverse_rms, params.scale[kind], params.base[i]);
   };
   if (lane < n) a[lane] = Sigmoid(logit(lane, 0)) + desc.epsilon;
   if (desc.only_mixes) return;
-  if (lane < n) weights[lane] = 2.0f * Sigmoid(logit(n + lane, 1));
+  if (lane < n) {
+    const float b = desc.magnitude * Sigmoid(logit(n + lane, 1));
+    weights[lane] = desc.independent ? b + desc.epsilon : b;
+  }
+  if (desc.independent) return;
   // Lanes beyond the matrix follow the last one.
   const int at = min(lane, n * n - 1);
   const int row = at / n * n;
@@ -88,10 +96,11 @@ __global__ void __launch_bounds__(kThreads)
   squares = BlockSum(squares, scratch);
   if (threadIdx.x < 32) {
     const float mean = squares / static_cast<float>(all);
-    MakeWeights(desc, params,
-                CudaMatrix<const float>(params.products).row(token),
-                1.0f / sqrtf(mean + desc.norm_epsilon), a,
-                params.weights + token * num_weights);
+    const float* products =
+        desc.averages ? nullptr
+                      : CudaMatrix<const float>(params.products).row(token);
+    MakeWeights(desc, params, products, 1.0f / sqrtf(mean + desc.norm_epsilon),
+                a, params.weights + token * num_weights);
   }
   __syncthreads();
   float* x = CudaMatrix<float>(params.x).row(token);
@@ -126,6 +135,17 @@ __global__ void __launch_bounds__(kCudaMapThreads)
   float y[kVector];
   LoadFloats<kVector>(CudaMatrix<const float>(params.y).row(token) + i, y);
   float* h = CudaMatrix<float>(params.streams).row(token) + i;
+  if (desc.independent) {
+    for (int k = 0; k < n; ++k) {
+      float sums[kVector];
+      LoadFloats<kVector>(h + k * desc.width, sums);
+#pragma unroll
+      for (int j = 0; j < kVector; ++j)
+        sums[j] = fmaf(weights[k], y[j], sums[j]);
+      StoreFloats<kVector>(h + k * desc.width, sums);
+    }
+    return;
+  }
   float own[kMaxHyperStreams][kVector];
 #pragma unroll
   for (int s = 0; s < kMaxHyperStreams; ++s) {

@@ -22,12 +22,17 @@ inline void DivideBySums(bool rows, int n, double epsilon, HyperMatrix& c) {
   }
 }
 
-// `products`: of fn h, of which `inverse_rms` makes f. `a`: [num_streams];
+// `products`: of fn h, of which `inverse_rms` makes f; null where
+// desc.averages. `a`: [num_streams];
 // `weights`: b and c, where there are.
 inline void HyperWeights(const HyperMixDesc& desc, const HyperMixParams& params,
                          const float* products, double inverse_rms, double* a,
                          float* weights) {
   const int n = desc.num_streams;
+  if (desc.averages) {
+    for (int j = 0; j < n; ++j) a[j] = 1.0 / n;
+    return;
+  }
   const auto logit = [&](int i, int kind) {
     return products[i] * inverse_rms * params.scale[kind] + params.base[i];
   };
@@ -36,8 +41,10 @@ inline void HyperWeights(const HyperMixDesc& desc, const HyperMixParams& params,
   }
   if (desc.only_mixes) return;
   for (int j = 0; j < n; ++j) {
-    weights[j] = static_cast<float>(2.0 * HyperSigmoid(logit(n + j, 1)));
+    const double b = desc.magnitude * HyperSigmoid(logit(n + j, 1));
+    weights[j] = static_cast<float>(desc.independent ? b + desc.epsilon : b);
   }
+  if (desc.independent) return;
   HyperMatrix c;
   for (int i = 0; i < n; ++i) {
     double most = -HUGE_VAL;

@@ -85,6 +85,11 @@ absl::Status ValidateIndexer(const IndexerDesc& desc) {
       CheckRange("indexer", "head_dim", desc.head_dim, 1, kMaxIndexHeadDim));
   INLAY_RETURN_IF_ERROR(
       CheckRange("indexer", "key_tokens", desc.key_tokens, 1, 1 << 16));
+  if (desc.adds_partial && desc.key_tokens == 1) {
+    return absl::InvalidArgumentError(
+        "indexer: adds_partial is true; expected false where keys are of one "
+        "token");
+  }
   return CheckRange("indexer", "top_k", desc.top_k, 1, kMaxIndexTopK);
 }
 

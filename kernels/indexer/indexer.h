@@ -33,6 +33,13 @@ struct IndexerDesc {
   // Tokens a key (KvLayerShape::row_tokens): the query at p sees the first (p +
   // 1) / key_tokens keys.
   int key_tokens = 1;
+  // Behind the keys that are selected comes the place of the one that the last
+  // (p + 1) % key_tokens tokens will be a part of, where there are such tokens:
+  // their query sees them in any case (GLM-5.3).
+  bool adds_partial = false;
+
+  // Of a row of IndexerParams::selection.
+  int width() const { return top_k + (adds_partial ? 1 : 0); }
 };
 
 struct IndexerParams {
@@ -40,9 +47,10 @@ struct IndexerParams {
   TensorView weights;  // [tokens, num_heads] f32, rows may be strided
   KvLayerView kv;      // of the keys: one head, rows without values
   absl::Span<const AttentionSequence> sequences;
-  // [tokens, top_k], as AttentionParams::selection wants it: of the query at p
-  // the slots of min((p + 1) / key_tokens, top_k) keys, ascending by position.
-  // The rest of a row is left as it is.
+  // [tokens, desc.width()], as AttentionParams::selection wants it: of the
+  // query at p the slots of min((p + 1) / key_tokens, top_k) keys, ascending by
+  // position, and of what desc.adds_partial adds. The rest of a row is left as
+  // it is.
   int32_t* selection = nullptr;
   void* workspace = nullptr;  // what the row asks for
   // CUDA rows only: made for `sequences` and uploaded, see index_plan.h; they

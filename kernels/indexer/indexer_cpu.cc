@@ -28,7 +28,11 @@ void SelectKeys(const IndexerDesc& desc, const IndexerParams& params,
   const int64_t seen = int64_t{sequence.kv_len} - sequence.q_len + index + 1;
   const int64_t count = seen / desc.key_tokens;
   const int block_size = params.kv.block_size;
-  int32_t* const selection = params.selection + row * desc.top_k;
+  int32_t* const selection = params.selection + row * desc.width();
+  if (desc.adds_partial) {
+    SelectPartial(sequence.blocks, block_size, seen, desc.key_tokens,
+                  selection + std::min<int64_t>(count, desc.top_k));
+  }
   if (count <= desc.top_k) {
     return SelectAll(sequence.blocks, block_size, count, selection);
   }

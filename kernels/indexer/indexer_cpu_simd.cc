@@ -83,9 +83,11 @@ class Runner {
   }
 
  private:
+  static int64_t Seen(const AttentionSequence& sequence, int64_t index) {
+    return int64_t{sequence.kv_len} - sequence.q_len + index + 1;
+  }
   int64_t NumKeys(const AttentionSequence& sequence, int64_t index) const {
-    const int64_t seen = int64_t{sequence.kv_len} - sequence.q_len + index + 1;
-    return seen / desc_.key_tokens;
+    return Seen(sequence, index) / desc_.key_tokens;
   }
 
   // Adds keys [begin, end) of the query to top_.
@@ -105,7 +107,12 @@ class Runner {
   void Select(const AttentionSequence& sequence, int64_t index) {
     const int64_t count = NumKeys(sequence, index);
     int32_t* const selection =
-        params_.selection + (sequence.q_begin + index) * desc_.top_k;
+        params_.selection + (sequence.q_begin + index) * desc_.width();
+    if (desc_.adds_partial) {
+      SelectPartial(sequence.blocks, params_.kv.block_size,
+                    Seen(sequence, index), desc_.key_tokens,
+                    selection + HWY_MIN(count, int64_t{desc_.top_k}));
+    }
     if (count <= desc_.top_k) {
       return SelectAll(sequence.blocks, params_.kv.block_size, count,
                        selection);

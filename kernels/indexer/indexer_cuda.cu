@@ -56,6 +56,8 @@ struct IndexerArgs {
   int head_dim;
   int top_k;
   int key_tokens;
+  int width;  // of a row of selection
+  bool adds_partial;
   const IndexQuery* queries;
   const int32_t* blocks;
   float* scores;  // [rows at once, max_keys]
@@ -300,11 +302,15 @@ __global__ void __launch_bounds__(kSelectThreads)
   const int64_t row = args.first_row + blockIdx.x;
   const IndexQuery query = QueryOf(args, row);
   const int32_t* const blocks = args.blocks + query.blocks_begin;
-  int32_t* const selection = args.selection + row * args.top_k;
+  int32_t* const selection = args.selection + row * args.width;
   const int size = args.kv.block_size;
   const auto slot_of = [&](int key) {
     return blocks[key / size] * size + key % size;
   };
+  const int seen = args.queries[row].num_keys;
+  if (args.adds_partial && threadIdx.x == 0 && seen % args.key_tokens != 0) {
+    selection[min(query.num_keys, args.top_k)] = slot_of(query.num_keys);
+  }
   if (query.num_keys <= args.top_k) {
     for (int i = static_cast<int>(threadIdx.x); i < query.num_keys;
          i += kSelectThreads) {
@@ -350,6 +356,8 @@ absl::Status RunIndexer(const IndexerDesc& desc, const IndexerParams& params,
   args.head_dim = desc.head_dim;
   args.top_k = desc.top_k;
   args.key_tokens = desc.key_tokens;
+  args.width = desc.width();
+  args.adds_partial = desc.adds_partial;
   args.queries = params.plan->queries;
   args.blocks = params.plan->blocks;
   args.scores = static_cast<float*>(params.workspace);

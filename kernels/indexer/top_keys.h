@@ -89,6 +89,16 @@ inline void SelectAll(const int32_t* blocks, int block_size, int64_t count,
   }
 }
 
+// The place of the key that is to come, IndexerDesc::adds_partial, of a query
+// that sees `seen` tokens.
+inline void SelectPartial(const int32_t* blocks, int block_size, int64_t seen,
+                          int key_tokens, int32_t* slot) {
+  if (seen % key_tokens == 0) return;
+  const int64_t key = seen / key_tokens;
+  *slot = blocks[key / block_size] * block_size +
+          static_cast<int32_t>(key % block_size);
+}
+
 }  // namespace inlay
 
 #endif  // INLAY_KERNELS_INDEXER_TOP_KEYS_H_

@@ -333,6 +333,17 @@ TEST(BlockAttentionTest, HowManyKeysAQuerySees) {
   EXPECT_EQ(keys_of(16, 79), 80);
   EXPECT_EQ(keys_of(16, 80), 65);
   EXPECT_EQ(keys_of(16, 1000), 73);
+  // A whole block of the query's own is chosen as others are.
+  const auto partial_of = [](int64_t position) {
+    return KeyMix{.block = 16, .own_if_partial = true}.Count(80, position);
+  };
+  EXPECT_EQ(partial_of(0), 1);
+  EXPECT_EQ(partial_of(15), 16);
+  EXPECT_EQ(partial_of(63), 64);
+  EXPECT_EQ(partial_of(78), 79);
+  EXPECT_EQ(partial_of(79), 64);
+  EXPECT_EQ(partial_of(80), 65);
+  EXPECT_EQ(partial_of(1000), 73);
   EXPECT_EQ(keys_of(1, 78), 79);
   EXPECT_EQ(keys_of(1, 80), 80);
   const int32_t block = 3;

@@ -10,7 +10,9 @@ namespace {
 using ::inlay::testing::CudaBytes;
 using ::inlay::testing::CudaTestMatrix;
 using ::inlay::testing::ForEachCudaRow;
+using ::inlay::testing::HyperKind;
 using ::inlay::testing::HyperProblem;
+using ::inlay::testing::kHyperKinds;
 using ::inlay::testing::TestCuda;
 using ::inlay::testing::TestMatrix;
 
@@ -26,10 +28,10 @@ TEST(HyperConnectionCudaTest, MixesAsTheEquationsSay) {
   unsigned seed = 1;
   for (const int n : {1, 2, 3, 4, 5}) {
     for (const int64_t width : {1, 7, 64, 129, 4096}) {
-      for (const bool only_mixes : {false, true}) {
+      for (const HyperKind kind : kHyperKinds) {
         SCOPED_TRACE(::testing::Message()
                      << n << " streams of " << width << " seed " << seed);
-        HyperProblem problem(n, width, only_mixes, 5, seed++);
+        HyperProblem problem(n, width, kind, 5, seed++);
         ForEachCudaRow(
             HyperMixTable(), problem.desc(), cuda, [&](const HyperMixRow& row) {
               CudaTestMatrix streams(problem.streams());
@@ -40,11 +42,14 @@ TEST(HyperConnectionCudaTest, MixesAsTheEquationsSay) {
               const CudaBytes weights(problem.weights());
               HyperMixParams params;
               params.streams = streams.view();
-              params.products = products.view();
-              params.base = base.as<float>();
-              params.scale = scale.as<float>();
+              if (!problem.desc().averages) {
+                params.products = products.view();
+                params.base = base.as<float>();
+                params.scale = scale.as<float>();
+              }
               params.x = x.view();
-              params.weights = only_mixes ? nullptr : weights.as<float>();
+              params.weights =
+                  problem.desc().only_mixes ? nullptr : weights.as<float>();
               ASSERT_TRUE(row.run(problem.desc(), params, *cuda.stream).ok());
               problem.x() = x.Download();
               weights.Download(problem.weights().data());
@@ -63,7 +68,9 @@ TEST(HyperConnectionCudaTest, SpreadsAsTheEquationsSay) {
     for (const int64_t width : {1, 7, 64, 129, 4096}) {
       SCOPED_TRACE(::testing::Message()
                    << n << " streams of " << width << " seed " << seed);
-      HyperProblem problem(n, width, false, 5, seed++);
+      const HyperKind kind =
+          seed % 2 == 0 ? HyperKind::kMixed : HyperKind::kIndependent;
+      HyperProblem problem(n, width, kind, 5, seed++);
       for (size_t i = 0; i < problem.weights().size(); ++i) {
         problem.weights()[i] = 0.1f * static_cast<float>(i % 13) - 0.4f;
       }

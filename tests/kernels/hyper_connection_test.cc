@@ -13,7 +13,9 @@ namespace inlay {
 namespace {
 
 using ::inlay::testing::ForEachCpuRow;
+using ::inlay::testing::HyperKind;
 using ::inlay::testing::HyperProblem;
+using ::inlay::testing::kHyperKinds;
 using ::inlay::testing::OnEverySimdTarget;
 using ::inlay::testing::TestCpu;
 using ::inlay::testing::TestMatrix;
@@ -33,10 +35,10 @@ TEST(HyperConnectionTest, MixesAndSpreadsAsTheEquationsSay) {
     unsigned seed = 1;
     for (const int n : {1, 2, 3, 4, 5}) {
       for (const int64_t width : {1, 7, 64, 129}) {
-        for (const bool only_mixes : {false, true}) {
+        for (const HyperKind kind : kHyperKinds) {
           SCOPED_TRACE(::testing::Message()
                        << n << " streams of " << width << " seed " << seed);
-          const HyperProblem fresh(n, width, only_mixes, 5, seed++);
+          const HyperProblem fresh(n, width, kind, 5, seed++);
           ForEachCpuRow(
               HyperMixTable(), fresh.desc(), cpu, [&](const HyperMixRow& row) {
                 HyperProblem problem = fresh;
@@ -45,7 +47,7 @@ TEST(HyperConnectionTest, MixesAndSpreadsAsTheEquationsSay) {
                         .ok());
                 problem.ExpectMixed(kTolerance);
               });
-          if (only_mixes) continue;
+          if (fresh.desc().only_mixes) continue;
           HyperProblem problem = fresh;
           ASSERT_TRUE(HyperMixTable()
                           .back()
@@ -73,7 +75,7 @@ TEST(HyperConnectionTest, MixesAndSpreadsAsTheEquationsSay) {
 // that; of rows, but for theirs and what columns then differ in.
 TEST(HyperConnectionTest, TheMatrixIsDoublyStochastic) {
   TestCpu cpu;
-  HyperProblem problem(4, 32, false, 6, 3);
+  HyperProblem problem(4, 32, HyperKind::kMixed, 6, 3);
   ASSERT_TRUE(HyperMixTable()
                   .back()
                   .run(problem.desc(), problem.MixParams(), *cpu.stream)
@@ -94,7 +96,7 @@ TEST(HyperConnectionTest, TheMatrixIsDoublyStochastic) {
 
 TEST(HyperConnectionTest, ATokenDependsOnItselfOnly) {
   TestCpu one(1), three(3);
-  const HyperProblem fresh(4, 96, false, 9, 5);
+  const HyperProblem fresh(4, 96, HyperKind::kMixed, 9, 5);
   ForEachCpuRow(
       HyperMixTable(), fresh.desc(), one, [&](const HyperMixRow& row) {
         HyperProblem all = fresh, alone = fresh;
@@ -113,7 +115,7 @@ TEST(HyperConnectionTest, ATokenDependsOnItselfOnly) {
 }
 
 TEST(HyperConnectionTest, NumbersOutOfRangeAreNamed) {
-  const HyperProblem problem(4, 96, false, 1, 5);
+  const HyperProblem problem(4, 96, HyperKind::kMixed, 1, 5);
   EXPECT_TRUE(ValidateHyperMix(problem.desc()).ok());
   const auto refuses = [&](const char* name, auto change) {
     HyperMixDesc desc = problem.desc();
@@ -127,6 +129,8 @@ TEST(HyperConnectionTest, NumbersOutOfRangeAreNamed) {
   refuses("width", [](auto& d) { d.width = 0; });
   refuses("rounds", [](auto& d) { d.rounds = 0; });
   refuses("epsilon", [](auto& d) { d.epsilon = NAN; });
+  refuses("magnitude", [](auto& d) { d.magnitude = NAN; });
+  refuses("averages", [](auto& d) { d.averages = true; });
   EXPECT_FALSE(ValidateHyperSpread({0, 4}).ok());
 }
 

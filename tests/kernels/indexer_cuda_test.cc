@@ -84,6 +84,28 @@ void Check(IndexerProblem& problem, const TestCuda& cuda) {
       });
 }
 
+TEST(IndexerCudaTest, WhatIsToComeIsBehindWhatIsSelected) {
+  INLAY_REQUIRE_CUDA();
+  TestCuda cuda;
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    for (const int key_tokens : {2, 8}) {
+      SCOPED_TRACE(::testing::Message()
+                   << DTypeName(type) << " " << key_tokens);
+      IndexerDesc desc = Desc(3, 32, 3, type, type);
+      desc.key_tokens = key_tokens;
+      const std::vector<IndexerProblem::Shape> shapes = {
+          {1, 1}, {40, 90}, {5, 5}, {1, 64}};
+      IndexerProblem without(desc, shapes, 16, 7);
+      desc.adds_partial = true;
+      IndexerProblem with(desc, shapes, 16, 7);
+      ForEachCudaRow(IndexerTable(), desc, cuda, [&](const IndexerRow& row) {
+        const auto all = RunRow(row, without, cuda, without.Sequences());
+        with.ExpectPartial(RunRow(row, with, cuda, with.Sequences()), all);
+      });
+    }
+  }
+}
+
 TEST(IndexerCudaTest, SelectsTheBestOverSizesAndTypes) {
   INLAY_REQUIRE_CUDA();
   TestCuda cuda;

@@ -229,6 +229,34 @@ TEST(IndexerTest, RefusesAndValidates) {
             "indexer: top_k is 0; expected 1 to 8192");
 }
 
+// Where keys are of several tokens, the place of the one that the last tokens
+// are to be a part of.
+TEST(IndexerTest, WhatIsToComeIsBehindWhatIsSelected) {
+  TestCpu cpu(2);
+  for (const int key_tokens : {2, 8}) {
+    for (const int queries : {3, 40}) {
+      SCOPED_TRACE(::testing::Message() << key_tokens << " " << queries);
+      IndexerDesc desc = MakeDesc(3, 16, 3);
+      desc.key_tokens = key_tokens;
+      const std::vector<IndexerProblem::Shape> shapes = {
+          {1, 1}, {queries, 90}, {5, 5}, {1, 64}};
+      IndexerProblem without(desc, shapes, 16, 7);
+      desc.adds_partial = true;
+      IndexerProblem with(desc, shapes, 16, 7);
+      ForEachCpuRow(IndexerTable(), desc, cpu, [&](const IndexerRow& row) {
+        std::vector<int32_t> all = without.NewSelection();
+        RunWithWorkspace(row, without.desc(), without.Params(all.data()), cpu);
+        std::vector<int32_t> selection = with.NewSelection();
+        RunWithWorkspace(row, desc, with.Params(selection.data()), cpu);
+        with.ExpectPartial(selection, all);
+      });
+    }
+  }
+  IndexerDesc desc = MakeDesc(3, 16, 3);
+  desc.adds_partial = true;
+  EXPECT_FALSE(ValidateIndexer(desc).ok());
+}
+
 // What CUDA rows read: the keys that each row sees and where its sequence's
 // block table is; rows of nobody see none.
 TEST(IndexPlanTest, HasEveryRow) {

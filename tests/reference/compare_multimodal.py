@@ -217,6 +217,19 @@ CASES = {
         {"text": {"output_vocab_size": pruned}, "no_head_dim": True, "vision": {"codebook_size": 8, "base_channels": 32, "channel_multiplier": [1, 1], "embed_dim": 8,
                                                                                  "latent_channels": 8, "num_res_blocks": 1},
          "audio": {"codebook_size": 8}, "outer": {"image_token_offset": 72, "audio_token_offset": 80}} for pruned in (None, 95)],
+    "MistralLarge4ForConditionalGeneration": [
+        {"text": {**{key: value for key, value in LATENT.items() if key != "q_lora_rank"}, "num_hidden_layers": 4, "index_topk": 12, "index_head_dim": 16, "index_n_heads": 16,
+                  "kv_source_layers": sources}, "no_head_dim": True, "vision": PIXTRAL, "outer": {"tie_word_embeddings": False}} for sources in (None, [0, 1, 0, 3])],
+    "Glm5NextForConditionalGeneration": [
+        {"text": {**LATENT, "pad_token_id": 0, "qk_rope_head_dim": 0, "num_hidden_layers": 4, "index_topk": 12, "index_kpool": 4, "index_head_dim": 16, "index_n_heads": 16, "hc_mult": 2,
+                  "swiglu_limit": 0.7, "linear_head_dim": 16, "linear_num_heads": 2}, "no_head_dim": True,
+         "vision": {"depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 48, "image_size": 28, "projection_intermediate_size": 48},
+         "outer": {"tie_word_embeddings": False}}],
+    "HYV4VLForConditionalGeneration": [
+        {"text": {**LATENT, "pad_token_id": 0, "index_topk": 12, "index_head_dim": 16, "index_n_heads": 16, "swiglu_limit": 0.7,
+                  "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "mrope_section": [2, 1, 1]}},
+         "no_head_dim": True, "vision": {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "out_hidden_size": 48,
+                                         "max_image_size": 64}, "outer": {"tie_word_embeddings": tied}} for tied in (False, True)],
     "Ernie4_5_VLMoeForConditionalGeneration": [
         {"text": {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": [20, 12], "moe_num_shared_experts": 2, "mlp_layer_types": types,
                   "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "mrope_section": [2, 2, 2]}}, "no_head_dim": True,

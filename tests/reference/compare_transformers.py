@@ -89,7 +89,11 @@ def randomise(model):
             table.copy_((3 * rows + columns) % model.config.n_routed_experts)
 
 
-def make(model_type, config, folder, model_class="AutoModelForCausalLM"):
+def make(model_type, config, folder, model_class="AutoModelForCausalLM", outer=None):
+    if outer is not None:  # there is no class of the text alone
+        model_class, (outer_type, towers) = "AutoModelForImageTextToText", outer
+        config = {"text_config": config | {"model_type": model_type}} | towers
+        model_type = outer_type
     config = transformers.AutoConfig.for_model(model_type, **copy.deepcopy(config))
     torch.manual_seed(0)
     model = getattr(transformers, model_class).from_config(config, attn_implementation="eager", dtype=torch.float32)
@@ -118,8 +122,10 @@ def wanted_states(folder, ids, model_class, dtype=torch.float32):
 
 def wanted(folder, ids, dtype=torch.float32):
     # Of Falcon's the one that adds ALiBi once: eager attention has it in the mask besides.
-    attention = "sdpa" if json.loads((pathlib.Path(folder) / "config.json").read_text())["model_type"] == "falcon" else "eager"
-    model, loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention, output_loading_info=True,
+    config = json.loads((pathlib.Path(folder) / "config.json").read_text())
+    attention = "sdpa" if config["model_type"] == "falcon" else "eager"
+    model_class = transformers.AutoModelForImageTextToText if "text_config" in config else transformers.AutoModelForCausalLM
+    model, loaded = model_class.from_pretrained(folder, dtype=dtype, attn_implementation=attention, output_loading_info=True,
                                                                        **({} if dtype == torch.float32 else {"experts_implementation": "eager"}))
     # Those that it would draw.
     drawn = [k for k in loaded["missing_keys"] if "lm_head" not in k or not model.config.tie_word_embeddings] + list(loaded["mismatched_keys"])
@@ -152,8 +158,9 @@ def rename(model_type, folder):
 
 
 class Comparison:
-    def __init__(self, inlay, model_type, model_class=None):
-        """`model_class`: embeddings are compared, of this class."""
+    def __init__(self, inlay, model_type, model_class=None, outer=None):
+        """`model_class`: embeddings are compared, of this class. `outer`: the type that the text is a part of, and its other keys."""
+        self.outer = outer
         self.inlay = inlay
         self.model_type = model_type
         self.model_class = model_class
@@ -163,7 +170,7 @@ class Comparison:
         return wanted(folder, ids, dtype) if self.model_class is None else wanted_states(folder, ids, self.model_class, dtype)
 
     def make(self, config, folder):
-        make(self.model_type, config, folder, self.model_class or "AutoModelForCausalLM")
+        make(self.model_type, config, folder, self.model_class or "AutoModelForCausalLM", self.outer)
 
     def embeddings(self, folder, ids):
         words(folder)
@@ -191,8 +198,10 @@ class Comparison:
 
     def verdict(self, folder, edits, ids):
         path = pathlib.Path(folder) / "config.json"
-        config = json.loads(path.read_text()) | edits
-        path.write_text(json.dumps({key: value for key, value in config.items() if value != REMOVED}, indent=1))
+        whole = json.loads(path.read_text())
+        config = (whole if self.outer is None else whole["text_config"]) | edits
+        config = {key: value for key, value in config.items() if value != REMOVED}
+        path.write_text(json.dumps(config if self.outer is None else whole | {"text_config": config}, indent=1))
         want = None
         try:
             with contextlib.redirect_stderr(io.StringIO()):
@@ -238,6 +247,7 @@ class Comparison:
         with tempfile.TemporaryDirectory() as folder:
             self.make(config, folder)
             saved = json.loads((pathlib.Path(folder) / "config.json").read_text())
+            saved = saved if self.outer is None else saved["text_config"]
             for key, value in saved.items():
                 if key in LEFT_ALONE:
                     continue
@@ -275,7 +285,7 @@ def main():
         if args.families and model_type not in args.families:
             continue
         is_encoder = args.list == "encoders"
-        comparison = Comparison(args.inlay, model_type, family.get("class", "AutoModelForCausalLM") if is_encoder else None)
+        comparison = Comparison(args.inlay, model_type, family.get("class", "AutoModelForCausalLM") if is_encoder else None, family.get("outer"))
         base = {k: v for k, v in (BASE | family.get("base", {})).items() if v != REMOVED}
         for case in [{}, *family["cases"]]:
             comparison.run(case, base | case)

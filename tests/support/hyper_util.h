@@ -3,7 +3,9 @@
 #ifndef INLAY_TESTS_SUPPORT_HYPER_UTIL_H_
 #define INLAY_TESTS_SUPPORT_HYPER_UTIL_H_
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <random>
 #include <vector>
 
@@ -12,19 +14,30 @@
 
 namespace inlay::testing {
 
+// kLast and kMean have no output to spread.
+enum class HyperKind : uint8_t { kMixed, kIndependent, kLast, kMean };
+inline constexpr HyperKind kHyperKinds[] = {HyperKind::kMixed,
+                                            HyperKind::kIndependent,
+                                            HyperKind::kLast, HyperKind::kMean};
+
 class HyperProblem {
  public:
-  HyperProblem(int num_streams, int64_t width, bool only_mixes, int64_t tokens,
+  HyperProblem(int num_streams, int64_t width, HyperKind kind, int64_t tokens,
                unsigned seed) {
     desc_.num_streams = num_streams;
     desc_.width = width;
     desc_.epsilon = 1e-3f;
     desc_.norm_epsilon = 1e-2f;
-    desc_.only_mixes = only_mixes;
+    desc_.averages = kind == HyperKind::kMean;
+    desc_.only_mixes = desc_.averages || kind == HyperKind::kLast;
+    desc_.independent = kind == HyperKind::kIndependent;
+    if (desc_.independent) desc_.magnitude = 1.7f;
     const int64_t pad = seed % 2 == 0 ? 8 : 0;
     std::mt19937 rng(seed);
     streams_ = TestMatrix(DType::kF32, tokens, num_streams * width, pad);
-    products_ = TestMatrix(DType::kF32, tokens, desc_.num_outputs(), pad);
+    // At least one column: there are no empty matrices.
+    products_ =
+        TestMatrix(DType::kF32, tokens, std::max(1, desc_.num_outputs()), pad);
     y_ = TestMatrix(DType::kF32, tokens, width, pad);
     x_ = y_;
     streams_.Randomize(rng, 2.0f);
@@ -38,7 +51,7 @@ class HyperProblem {
 
   const HyperMixDesc& desc() const { return desc_; }
   HyperSpreadDesc spread_desc() const {
-    return {desc_.num_streams, desc_.width};
+    return {desc_.num_streams, desc_.width, desc_.independent};
   }
   TestMatrix& streams() { return streams_; }
   TestMatrix& products() { return products_; }
@@ -51,17 +64,23 @@ class HyperProblem {
   HyperMixParams MixParams() {
     HyperMixParams params;
     params.streams = streams_.view();
-    params.products = products_.view();
-    params.base = base_.data();
-    params.scale = scale_.data();
+    if (!desc_.averages) {
+      params.products = products_.view();
+      params.base = base_.data();
+      params.scale = scale_.data();
+    }
     params.x = x_.view();
     params.weights = desc_.only_mixes ? nullptr : weights_.data();
     return params;
   }
 
-  // Of a token: a, then b and c, by the equations as they are written.
+  // Of a token: a, then b and c (without where independent), by the equations
+  // as they are written.
   std::vector<double> Expected(int64_t token) const {
     const int n = desc_.num_streams;
+    if (desc_.averages) {
+      return std::vector<double>(static_cast<size_t>(n), 1.0 / n);
+    }
     double squares = 0.0;
     for (int64_t i = 0; i < n * desc_.width; ++i) {
       squares += double{streams_(token, i)} * streams_(token, i);
@@ -78,7 +97,11 @@ class HyperProblem {
       all.push_back(sigmoid(logit(j, 0)) + desc_.epsilon);
     }
     if (desc_.only_mixes) return all;
-    for (int j = 0; j < n; ++j) all.push_back(2 * sigmoid(logit(n + j, 1)));
+    for (int j = 0; j < n; ++j) {
+      all.push_back(desc_.magnitude * sigmoid(logit(n + j, 1)) +
+                    (desc_.independent ? desc_.epsilon : 0.0f));
+    }
+    if (desc_.independent) return all;
     std::vector<std::vector<double>> c(static_cast<size_t>(n));
     for (int i = 0; i < n; ++i) {
       double sum = 0.0;
@@ -145,8 +168,9 @@ class HyperProblem {
           double sum = double{b[k]} * y_(t, i);
           double size = std::fabs(sum);
           for (int j = 0; j < n; ++j) {
-            const double part =
-                double{c[j * n + k]} * streams_(t, j * desc_.width + i);
+            const double factor =
+                desc_.independent ? (j == k ? 1.0 : 0.0) : double{c[j * n + k]};
+            const double part = factor * streams_(t, j * desc_.width + i);
             sum += part;
             size += std::fabs(part);
           }

@@ -90,7 +90,8 @@ class IndexerProblem {
 
   // Slots as no sequence has them.
   std::vector<int32_t> NewSelection() const {
-    return std::vector<int32_t>(static_cast<size_t>(tokens_ * desc_.top_k), -1);
+    return std::vector<int32_t>(static_cast<size_t>(tokens_ * desc_.width()),
+                                -1);
   }
   IndexerParams Params(int32_t* selection) {
     IndexerParams params;
@@ -148,6 +149,32 @@ class IndexerProblem {
           ASSERT_GE(got[t], t == 0 ? 0 : got[t - 1] + 1) << "row " << row;
         }
         ASSERT_LT(got.back(), seen) << "row " << row;
+      }
+    }
+  }
+
+  // Of a problem that adds what is to come (IndexerDesc::adds_partial):
+  // `without` is what the same problem without gives.
+  void ExpectPartial(const std::vector<int32_t>& selection,
+                     const std::vector<int32_t>& without) {
+    const int size = View().block_size;
+    const int32_t* got = selection.data();
+    const int32_t* own = without.data();
+    for (size_t s = 0; s < shapes_.size(); ++s) {
+      for (int i = 0; i < shapes_[s].q_len; ++i) {
+        const int seen = shapes_[s].kv_len - shapes_[s].q_len + i + 1;
+        const int key = seen / desc_.key_tokens;
+        const int count = std::min(key, desc_.top_k);
+        std::vector<int32_t> want(own, own + count);
+        if (seen % desc_.key_tokens != 0) {
+          want.push_back(tables_[s][static_cast<size_t>(key / size)] * size +
+                         key % size);
+        }
+        want.resize(static_cast<size_t>(desc_.width()), -1);
+        EXPECT_EQ(std::vector<int32_t>(got, got + desc_.width()), want)
+            << "sequence " << s << " query " << i;
+        got += desc_.width();
+        own += desc_.top_k;
       }
     }
   }

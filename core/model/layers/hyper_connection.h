@@ -24,7 +24,7 @@ class HyperConnection {
 
   HyperConnection() = default;
   // Tensors NAME_fn, NAME_base and NAME_scale. `only_mixes`: Spread() is not
-  // called.
+  // called; then NAME may be "": Mix() gives the mean.
   static absl::StatusOr<HyperConnection> Create(const StreamsSpec& spec,
                                                 const std::string& name,
                                                 int64_t hidden_size,
@@ -34,7 +34,7 @@ class HyperConnection {
   bool present() const { return mix_.row != nullptr; }
   Scratch Place(Arena& arena, int64_t tokens) const;
   size_t KernelBytes(int64_t tokens) const {
-    return present() ? product_.WorkspaceBytes(tokens) : 0;
+    return product_.row != nullptr ? product_.WorkspaceBytes(tokens) : 0;
   }
   // streams: [tokens, count * hidden_size]; x, y: [tokens, hidden_size]; all
   // float32.

@@ -44,6 +44,11 @@ absl::StatusOr<KvCompressor> KvCompressor::Create(const CompressorSpec& spec,
       build.weights.Floats(spec.bias, spec.row_tokens,
                            int64_t{spec.num_heads()} * spec.head_dim,
                            VectorKind::kBias));
+  INLAY_DCHECK(spec.value_norm.kind == NormKind::kNone || !spec.overlaps);
+  INLAY_ASSIGN_OR_RETURN(
+      compressor.value_norm_,
+      Norm::Create(spec.value_norm, spec.head_dim, build.activation,
+                   build.activation, build));
   INLAY_ASSIGN_OR_RETURN(
       compressor.norm_, Norm::Create(spec.norm, spec.head_dim, build.activation,
                                      build.activation, build));
@@ -67,6 +72,7 @@ absl::Status KvCompressor::ChooseKernels(int rope_dim, ModelBuild& build) {
   write.row_tokens = desc.row_tokens;
   INLAY_ASSIGN_OR_RETURN(
       write_keys_, build.kernels.Choose("kv_write", KvWriteTable(), write));
+  if (rope_ < 0) return absl::OkStatus();
   RopeDesc rope;
   rope.num_heads = 1;
   rope.head_dim = desc.head_dim;
@@ -109,6 +115,10 @@ absl::Status KvCompressor::Forward(const Step& step, const TensorView& x,
                                         step.kernel_workspace, step.stream));
   INLAY_RETURN_IF_ERROR(
       gates_.Forward(x, {}, scratch.gates, step.kernel_workspace, step.stream));
+  if (value_norm_.present()) {
+    INLAY_RETURN_IF_ERROR(
+        value_norm_.Forward(scratch.values, scratch.values, step.stream));
+  }
   KvWriteParams write;
   write.k = scratch.values;
   write.v = scratch.gates;
@@ -124,12 +134,17 @@ absl::Status KvCompressor::Forward(const Step& step, const TensorView& x,
   compress.y = scratch.keys;
   compress.plan = step.device.IndexOf(tokens_.group);
   INLAY_RETURN_IF_ERROR(compress_.Run(compress, step.stream));
-  INLAY_RETURN_IF_ERROR(norm_.Forward(scratch.keys, scratch.keys, step.stream));
-  RopeParams rope;
-  rope.x = scratch.keys;
-  rope.cos = step.angles[static_cast<size_t>(rope_)].cos;
-  rope.sin = step.angles[static_cast<size_t>(rope_)].sin;
-  INLAY_RETURN_IF_ERROR(rotate_.Run(rope, step.stream));
+  if (norm_.present()) {
+    INLAY_RETURN_IF_ERROR(
+        norm_.Forward(scratch.keys, scratch.keys, step.stream));
+  }
+  if (rope_ >= 0) {
+    RopeParams rope;
+    rope.x = scratch.keys;
+    rope.cos = step.angles[static_cast<size_t>(rope_)].cos;
+    rope.sin = step.angles[static_cast<size_t>(rope_)].sin;
+    INLAY_RETURN_IF_ERROR(rotate_.Run(rope, step.stream));
+  }
   write.k = scratch.keys;
   write.v = {};
   write.kv = keys_.view;

@@ -30,7 +30,8 @@ class KvCompressor {
   static KvLayerShape TokenLayer(const CompressorSpec& spec,
                                  int64_t max_positions);
   static KvLayerShape KeyLayer(const CompressorSpec& spec, bool counts_rows);
-  // `rope`: index into DecoderSpec::ropes, of the last `rope_dim` dimensions.
+  // `rope`: index into DecoderSpec::ropes, of the last `rope_dim` dimensions;
+  // -1: keys are not rotated.
   static absl::StatusOr<KvCompressor> Create(const CompressorSpec& spec,
                                              const KvPlace& tokens,
                                              const KvPlace& keys, int rope,
@@ -61,6 +62,7 @@ class KvCompressor {
   Linear values_;
   Linear gates_;
   const float* bias_ = nullptr;
+  Norm value_norm_;
   Norm norm_;
   Op<KvWriteDesc, KvWriteParams> write_tokens_;
   Op<KvCompressDesc, KvCompressParams> compress_;

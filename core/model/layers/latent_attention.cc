@@ -44,9 +44,21 @@ absl::Span<const AttentionSequence> CutOut(
 
 }  // namespace
 
+std::vector<KvLayerShape> LatentAttention::KvLayers(
+    const LatentAttentionSpec& spec, int64_t max_positions) {
+  std::vector<KvLayerShape> layers;
+  if (spec.kv_source < 0) layers.push_back({1, spec.row_dim(), 0, spec.rank});
+  if (!spec.indexer.has_value()) return layers;
+  for (const KvLayerShape& shape :
+       Indexer::KvLayers(*spec.indexer, max_positions)) {
+    layers.push_back(shape);
+  }
+  return layers;
+}
+
 absl::StatusOr<std::unique_ptr<Sublayer>> LatentAttention::Create(
-    const LatentAttentionSpec& spec, const KvLayerView& kv,
-    const KvLayerView& index_kv, size_t kv_group, ModelBuild& build) {
+    const LatentAttentionSpec& spec, const KvPlace& rows,
+    absl::Span<const KvPlace> index, ModelBuild& build) {
   auto block = std::make_unique<LatentAttention>();
   block->on_cpu_ = build.on_cpu();
   block->num_heads_ = spec.num_heads;
@@ -56,14 +68,15 @@ absl::StatusOr<std::unique_ptr<Sublayer>> LatentAttention::Create(
   block->value_dim_ = spec.value_dim;
   block->rope_ = spec.rope;
   block->query_factor_ = spec.query_factor;
+  block->reads_other_kv_ = spec.kv_source >= 0;
   block->activation_ = build.activation;
-  block->kv_ = kv;
-  block->kv_group_ = kv_group;
+  block->kv_ = rows.view;
+  block->kv_group_ = rows.group;
   INLAY_RETURN_IF_ERROR(block->Load(spec, build));
   INLAY_RETURN_IF_ERROR(block->ChooseKernels(spec, build));
   if (spec.indexer.has_value()) {
     INLAY_ASSIGN_OR_RETURN(block->indexer_,
-                           Indexer::Create(spec, index_kv, kv_group, build));
+                           Indexer::Create(spec, index, build));
   }
   return std::unique_ptr<Sublayer>(std::move(block));
 }
@@ -79,6 +92,8 @@ absl::Status LatentAttention::ChooseKernels(const LatentAttentionSpec& spec,
   attention.activation = build.activation;
   attention.scale = spec.scale;
   attention.selects = spec.selects;
+  attention.mix.block = spec.select_block;
+  attention.mix.own_if_partial = spec.select_block > 1;
   INLAY_ASSIGN_OR_RETURN(
       attention_,
       build.kernels.Choose("attention", AttentionTable(), attention));
@@ -99,8 +114,13 @@ absl::Status LatentAttention::ChooseKernels(const LatentAttentionSpec& spec,
   write.keys_only = true;
   INLAY_ASSIGN_OR_RETURN(
       kv_write_, build.kernels.Choose("kv_write", KvWriteTable(), write));
-  INLAY_ASSIGN_OR_RETURN(copy_, Norm::Copy(spec.rope_dim, build.activation,
-                                           build.activation, build));
+  if (spec.rope_dim > 0) {
+    INLAY_ASSIGN_OR_RETURN(copy_, Norm::Copy(spec.rope_dim, build.activation,
+                                             build.activation, build));
+  }
+  INLAY_ASSIGN_OR_RETURN(scale_heads_,
+                         HeadScale::Create(spec.head_scale, spec.num_heads,
+                                           spec.query_dim(), build));
   if (spec.query_factor >= 0) {
     INLAY_ASSIGN_OR_RETURN(
         scale_queries_,
@@ -110,7 +130,7 @@ absl::Status LatentAttention::ChooseKernels(const LatentAttentionSpec& spec,
     GatedNormDesc gate;
     gate.width = spec.value_dim;
     gate.groups = spec.num_heads;
-    gate.group_gates = true;
+    gate.group_gates = spec.gate->n == spec.num_heads;
     gate.normalise = false;
     gate.gate = GateFunction::kSigmoid;
     gate.activation = build.activation;
@@ -138,6 +158,7 @@ absl::Status LatentAttention::ChooseExpanded(const LatentAttentionSpec& spec,
                                              ModelBuild& build) {
   // Another row for attention is asked for to be seen.
   if (build.batch_invariant || attention_.row->name != "cuda_latent" ||
+      has_sinks_ || spec.select_block > 1 ||
       heads_.KeyType() != heads_.ValueType()) {
     return absl::OkStatus();
   }
@@ -176,13 +197,21 @@ absl::Status LatentAttention::Load(const LatentAttentionSpec& spec,
     INLAY_ASSIGN_OR_RETURN(query_norm_,
                            norm_of(spec.query_norm, spec.query.front().n));
   }
-  INLAY_ASSIGN_OR_RETURN(
-      down_, Linear::Create(spec.down, LinearOutput::kActivation, build));
-  INLAY_ASSIGN_OR_RETURN(norm_, norm_of(spec.norm, spec.rank));
+  if (!reads_other_kv_) {
+    INLAY_ASSIGN_OR_RETURN(
+        down_, Linear::Create(spec.down, LinearOutput::kActivation, build));
+    INLAY_ASSIGN_OR_RETURN(norm_, norm_of(spec.norm, spec.rank));
+  }
   INLAY_ASSIGN_OR_RETURN(heads_, LatentHeads::Create(spec, build));
   if (spec.gate.has_value()) {
     INLAY_ASSIGN_OR_RETURN(
         gate_, Linear::Create(*spec.gate, LinearOutput::kActivation, build));
+  }
+  has_sinks_ = !spec.sinks.empty();
+  if (has_sinks_) {
+    INLAY_ASSIGN_OR_RETURN(
+        sinks_,
+        build.weights.Vector(spec.sinks, spec.num_heads, VectorKind::kBias));
   }
   INLAY_ASSIGN_OR_RETURN(
       output_, Linear::Create(spec.output, LinearOutput::kFloat, build));
@@ -208,9 +237,9 @@ LatentAttention::Scratch LatentAttention::Place(Arena& arena,
     scratch.low_query = take(tokens, query_.front().outputs());
   }
   scratch.query = take(tokens, query_.back().outputs());
-  scratch.row = take(tokens, down_.outputs());
+  if (!reads_other_kv_) scratch.row = take(tokens, down_.outputs());
   scratch.head = take(tokens, int64_t{num_heads_} * value_dim_);
-  if (gate_.has_value()) scratch.gate = take(tokens, num_heads_);
+  if (gate_.has_value()) scratch.gate = take(tokens, gate_->outputs());
   const int64_t tile = TileTokens(tokens);
   scratch.absorbed = take(tile, int64_t{num_heads_} * (rank_ + rope_dim_));
   scratch.context = take(tile, int64_t{num_heads_} * rank_);
@@ -235,8 +264,8 @@ size_t LatentAttention::KernelBytes(int64_t tokens, int64_t sequences) const {
   const int64_t tile = TileTokens(tokens);
   // Where keys are selected, plans have a sequence a query.
   if (attention_.desc.selects > 0) sequences = tokens;
-  size_t bytes =
-      std::max(output_.KernelBytes(tokens), down_.KernelBytes(tokens));
+  size_t bytes = output_.KernelBytes(tokens);
+  if (!reads_other_kv_) bytes = std::max(bytes, down_.KernelBytes(tokens));
   for (const Linear& layer : query_) {
     bytes = std::max(bytes, layer.KernelBytes(tokens));
   }
@@ -256,13 +285,15 @@ absl::Status LatentAttention::Project(const Step& step, const TensorView& x,
                        const TensorView& to) {
     return layer.Forward(from, {}, to, step.kernel_workspace, step.stream);
   };
-  INLAY_RETURN_IF_ERROR(run(down_, x, scratch.row));
+  if (!reads_other_kv_) {
+    INLAY_RETURN_IF_ERROR(run(down_, x, scratch.row));
+    const TensorView latent = ColumnSlice(scratch.row, 0, rank_);
+    INLAY_RETURN_IF_ERROR(norm_.Forward(latent, latent, step.stream));
+    if (observer_ != nullptr) observer_->OnInput(up_name_, latent);
+  }
   if (gate_.has_value()) {
     INLAY_RETURN_IF_ERROR(run(*gate_, x, scratch.gate));
   }
-  const TensorView latent = ColumnSlice(scratch.row, 0, rank_);
-  INLAY_RETURN_IF_ERROR(norm_.Forward(latent, latent, step.stream));
-  if (observer_ != nullptr) observer_->OnInput(up_name_, latent);
   if (query_.size() == 1) return run(query_.front(), x, scratch.query);
   const TensorView& low = scratch.low_query;
   INLAY_RETURN_IF_ERROR(run(query_.front(), x, low));
@@ -279,12 +310,14 @@ absl::Status LatentAttention::Rotate(const Step& step,
   params.sin = angles.sin;
   params.x = scratch.query;
   INLAY_RETURN_IF_ERROR(query_rope_.Run(params, step.stream));
+  if (reads_other_kv_) return absl::OkStatus();
   params.x = ColumnSlice(scratch.row, rank_, rope_dim_);
   return key_rope_.Run(params, step.stream);
 }
 
 absl::Status LatentAttention::ScaleQueries(const Step& step,
                                            const Scratch& scratch) const {
+  INLAY_RETURN_IF_ERROR(scale_heads_.Forward(step, scratch.query));
   if (query_factor_ < 0) return absl::OkStatus();
   const RopeAngles& factors = step.angles[static_cast<size_t>(query_factor_)];
   return scale_queries_.Forward(scratch.query, factors.cos, factors.sin,
@@ -300,6 +333,7 @@ absl::Status LatentAttention::Absorb(const Step& step, int64_t first,
   INLAY_RETURN_IF_ERROR(heads_.Absorb(ColumnSlice(query, 0, key_dim_),
                                       ColumnSlice(rows, 0, rank_),
                                       scratch.heads, step));
+  if (rope_dim_ == 0) return absl::OkStatus();
   return copy_.Forward(ColumnSlice(query, key_dim_, rope_dim_),
                        ColumnSlice(rows, rank_, rope_dim_), step.stream);
 }
@@ -358,6 +392,7 @@ absl::Status LatentAttention::Attend(const Step& step, const KvLayerView& kv,
   params.q = absorbed;
   params.out = scratch.context.RowSlice(0, count);
   params.kv = kv;
+  params.sinks = sinks_;
   if (on_cpu_) {
     params.sequences = CutOut(step.batch.SequencesOf(kv_group_), first, count,
                               scratch.sequences);
@@ -365,7 +400,8 @@ absl::Status LatentAttention::Attend(const Step& step, const KvLayerView& kv,
     params.plan = &step.device.plans[cut_];
   }
   if (const int selects = attention_.desc.selects; selects > 0) {
-    params.selection = step.selection + first * selects;
+    params.selection =
+        step.selection + first * (selects / attention_.desc.mix.block);
   }
   params.workspace = step.kernel_workspace;
   INLAY_RETURN_IF_ERROR(attention_.Run(params, step.stream));
@@ -384,11 +420,13 @@ absl::Status LatentAttention::Forward(const Step& step, const BlockInput& x,
   INLAY_RETURN_IF_ERROR(Project(step, x.normalised, scratch));
   INLAY_RETURN_IF_ERROR(Rotate(step, scratch));
   INLAY_RETURN_IF_ERROR(ScaleQueries(step, scratch));
-  KvWriteParams write;
-  write.k = scratch.row;
-  write.kv = kv;
-  write.slots = step.device.SlotsOf(kv_group_);
-  INLAY_RETURN_IF_ERROR(kv_write_.Run(write, step.stream));
+  if (!reads_other_kv_) {
+    KvWriteParams write;
+    write.k = scratch.row;
+    write.kv = kv;
+    write.slots = step.device.SlotsOf(kv_group_);
+    INLAY_RETURN_IF_ERROR(kv_write_.Run(write, step.stream));
+  }
   if (indexer_.has_value()) {
     INLAY_RETURN_IF_ERROR(indexer_->Forward(
         step, x.normalised, scratch.low_query, scratch.indexer));

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/layers/head_scale.h"
 #include "core/model/layers/indexer.h"
 #include "core/model/layers/latent_heads.h"
 #include "core/model/layers/linear.h"
@@ -33,11 +34,14 @@ namespace inlay {
 
 class LatentAttention : public Sublayer {
  public:
-  // `kv` with a null base: the layer's place in a block of `kv_group`;
-  // `index_kv`: that of its indexer's keys, where it has one.
+  // Its own layers in the cache: rows, where it writes some; the indexer's.
+  static std::vector<KvLayerShape> KvLayers(const LatentAttentionSpec& spec,
+                                            int64_t max_positions);
+  // `rows`: where the rows that it reads are; `index`: where the indexer's
+  // layers are.
   static absl::StatusOr<std::unique_ptr<Sublayer>> Create(
-      const LatentAttentionSpec& spec, const KvLayerView& kv,
-      const KvLayerView& index_kv, size_t kv_group, ModelBuild& build);
+      const LatentAttentionSpec& spec, const KvPlace& rows,
+      absl::Span<const KvPlace> index, ModelBuild& build);
 
   size_t ScratchBytes(int64_t tokens) const override;
   size_t KernelBytes(int64_t tokens, int64_t sequences) const override;
@@ -50,9 +54,9 @@ class LatentAttention : public Sublayer {
   struct Scratch {
     TensorView low_query;  // of low rank; empty without
     TensorView query;
-    TensorView row;   // what goes to the cache
+    TensorView row;   // what goes to the cache; empty where nothing does
     TensorView head;  // values of all heads
-    TensorView gate;  // of heads; empty without
+    TensorView gate;  // of heads, or of what they give; empty without
     // Of the tokens of one tile.
     TensorView absorbed;
     TensorView context;
@@ -99,6 +103,7 @@ class LatentAttention : public Sublayer {
   int value_dim_ = 0;
   int rope_ = -1;
   int query_factor_ = -1;
+  bool reads_other_kv_ = false;  // LatentAttentionSpec::kv_source
   DType activation_ = DType::kF32;
   KvLayerView kv_;
   size_t kv_group_ = 0;
@@ -112,12 +117,15 @@ class LatentAttention : public Sublayer {
   LatentHeads heads_;
   std::optional<Linear> gate_;
   Op<GatedNormDesc, GatedNormParams> apply_gate_;
+  bool has_sinks_ = false;
+  const float* sinks_ = nullptr;  // [num_heads]; null when planning
   Linear output_;
   InputObserver* observer_ = nullptr;  // may be null
   std::string up_name_;                // for observer_
   Op<RopeDesc, RopeParams> query_rope_;
   Op<RopeDesc, RopeParams> key_rope_;
   RowScale scale_queries_;  // where there is a query_factor_
+  HeadScale scale_heads_;
   Op<KvWriteDesc, KvWriteParams> kv_write_;
   Norm copy_;  // of queries' rotated parts
   Op<AttentionDesc, AttentionParams> attention_;

@@ -175,7 +175,7 @@ absl::StatusOr<Linear> Linear::Over(const TensorView& weight,
 
 absl::StatusOr<Linear> Linear::Create(const LinearSpec& spec,
                                       LinearOutput output, ModelBuild& build) {
-  const std::string name = spec.name + ".weight";
+  const std::string name = spec.name + std::string(spec.suffix);
   Linear linear;
   if (spec.transposed) {
     INLAY_ASSIGN_OR_RETURN(const TensorView weight,
@@ -222,7 +222,7 @@ bool Linear::CanStack(absl::Span<const LinearSpec> specs,
   if (specs.size() < 2 || build.input_observer != nullptr) return false;
   std::vector<WeightLoader::Rows> weights;
   for (const LinearSpec& spec : specs) {
-    weights.push_back({spec.name + ".weight", spec.n});
+    weights.push_back({spec.name + std::string(spec.suffix), spec.n});
     if (spec.transposed || build.weights.Has(PermutationName(spec))) {
       return false;
     }
@@ -264,7 +264,7 @@ absl::StatusOr<std::optional<Linear>> Linear::Stack(
   int64_t rows = 0;
   bool any_bias = false;
   for (const LinearSpec& spec : specs) {
-    weights.push_back({spec.name + ".weight", spec.n});
+    weights.push_back({spec.name + std::string(spec.suffix), spec.n});
     biases.push_back({spec.bias ? spec.name + ".bias" : "", spec.n});
     any_bias |= spec.bias;
     rows += spec.n;

@@ -1,6 +1,7 @@
 #include "core/model/layers/rope_tables.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/rope/rope.h"
 #include "memory/status.h"
@@ -45,6 +46,23 @@ bool RopeTables::has_temperature() const {
   return std::any_of(
       frequencies_.begin(), frequencies_.end(),
       [](const RopeFrequencies& rope) { return rope.temperature != 0.0f; });
+}
+
+absl::Status RopeTables::LoadScales(const std::vector<RopeSpec>& specs,
+                                    WeightLoader& weights) {
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].log_scales.empty()) continue;
+    std::vector<float>& frequencies = frequencies_[i].inv_freq;
+    INLAY_DCHECK(frequencies_[i].long_inv_freq.empty());
+    INLAY_ASSIGN_OR_RETURN(
+        const std::vector<float> scales,
+        weights.Numbers(specs[i].log_scales,
+                        static_cast<int64_t>(frequencies.size())));
+    for (size_t j = 0; j < scales.size(); ++j) {
+      frequencies[j] *= std::exp(scales[j]);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RopeTables::MoveTo(WeightLoader& weights) {

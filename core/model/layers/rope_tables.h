@@ -25,6 +25,10 @@ class RopeTables {
   int64_t threshold() const;
   // Whether what is launched depends on positions.
   bool has_temperature() const;
+  // Multiplies frequencies by what files have learned of them
+  // (RopeSpec::log_scales). Of the specs the tables were made of.
+  absl::Status LoadScales(const std::vector<RopeSpec>& specs,
+                          WeightLoader& weights);
   // Has the device make the tables: its kernels read frequencies there.
   absl::Status MoveTo(WeightLoader& weights);
   // Takes room for the tables of `tokens` tokens; one entry an embedding.

@@ -174,8 +174,8 @@ std::vector<DeterminismCase> EveryCache() {
   for (const char* model :
        {"llama2", "gemma3_text", "phi3_longrope", "llama4_text", "gemma4_text",
         "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "deepseek_v4",
-        "deepseek_v4_rates", "minimax_m3", "qwen3_next", "kimi_linear",
-        "gpt_oss", "qwen3_moe"}) {
+        "deepseek_v4_rates", "hy_v4", "mistral_large4", "glm5_next",
+        "minimax_m3", "qwen3_next", "kimi_linear", "gpt_oss", "qwen3_moe"}) {
     cases.push_back({model, model, DType::kF32, 0, Backend::kCuda});
   }
   return cases;

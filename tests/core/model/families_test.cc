@@ -330,9 +330,19 @@ void AddSpec(const DecoderSpec& spec, Family* family) {
       const auto* latent = std::get_if<LatentAttentionSpec>(&block.part);
       if (latent == nullptr) continue;
       family->attention.Add(hybrid ? "latent on some" : "latent");
-      family->attention.Add("gated by heads", latent->gate.has_value());
+      if (latent->gate.has_value()) {
+        const bool by_heads = latent->gate->n == latent->num_heads;
+        family->attention.Add(by_heads ? "gated by heads" : "gated");
+      }
+      family->attention.Add("sinks", !latent->sinks.empty());
       family->attention.Add("temperature", latent->query_factor >= 0);
-      family->attention.Add("selected keys", latent->selects > 0);
+      family->attention.Add("temperature of heads",
+                            !latent->head_scale.empty());
+      family->attention.Add("latents of others on some",
+                            latent->kv_source >= 0);
+      family->attention.Add(
+          latent->select_block > 1 ? "selected pools of keys" : "selected keys",
+          latent->selects > 0);
       family->attention.Add("selections of others on some",
                             latent->selects > 0 && !latent->indexer);
       positions.push_back(&latents.emplace_back(PositionsOf(*latent)));

@@ -277,6 +277,143 @@ TEST(RelativesKeysTest, RoutersOfErnieBesideThoseOfImages) {
   EXPECT_TRUE(std::holds_alternative<MlpSpec>(named.layers[1].blocks[1].part));
 }
 
+// What Hy4 assumes of layers, and what it has whatever others' keys say.
+TEST(RelativesKeysTest, Hy4sLayers) {
+  const DecoderSpec spec = SpecOf("hy_v4", R"({"indexer_types": null,
+      "mlp_layer_types": null, "num_hidden_layers": 7, "hc_eps": 0.25,
+      "hc_magnitude": null, "first_k_dense_replace": 3, "head_dim": 999,
+      "num_key_value_heads": 3, "rope_interleave": true,
+      "index_topk_freq": 1})");
+  ASSERT_EQ(spec.layers.size(), 7u);
+  for (size_t i = 0; i < 7; ++i) {
+    SCOPED_TRACE(i);
+    const std::vector<BlockSpec>& blocks = spec.layers[i].blocks;
+    const auto& attention = std::get<LatentAttentionSpec>(blocks[0].part);
+    EXPECT_EQ(attention.indexer.has_value(), i == 0 || i == 1 || i == 5);
+    EXPECT_EQ(attention.rope_style, RopeStyle::kHalf);
+    EXPECT_EQ(attention.gate->n, 2 * 16);
+    EXPECT_FALSE(attention.sinks.empty());
+    EXPECT_EQ(std::holds_alternative<MlpSpec>(blocks[1].part), i == 0);
+  }
+  const auto& moe = std::get<MoeSpec>(spec.layers[1].blocks[1].part);
+  EXPECT_EQ(moe.experts[0].activation, Activation::kLimitedSilu);
+  EXPECT_EQ(moe.experts[0].limit, 0.5f);
+  EXPECT_EQ(moe.shared->activation, Activation::kSilu);
+  EXPECT_TRUE(spec.streams->independent);
+  EXPECT_EQ(spec.streams->magnitude, 2.0f);
+  EXPECT_EQ(spec.streams->epsilon, 0.25f);
+  const auto& first =
+      std::get<LatentAttentionSpec>(spec.layers[0].blocks[0].part);
+  EXPECT_EQ(first.indexer->key_norm.epsilon, spec.final_norm.epsilon);
+  EXPECT_TRUE(first.indexer->rotates_last);
+  const DecoderSpec inside = SpecOf("hy_v4", R"({"of_multimodal": true})");
+  const auto& other =
+      std::get<LatentAttentionSpec>(inside.layers[0].blocks[0].part);
+  EXPECT_EQ(other.rope_style, RopeStyle::kInterleaved);
+  EXPECT_EQ(other.indexer->rope_style, RopeStyle::kInterleaved);
+  EXPECT_EQ(other.norm.epsilon, inside.final_norm.epsilon);
+  EXPECT_EQ(other.query_norm.epsilon, inside.final_norm.epsilon);
+  // Drawn weights have the names of published files.
+  EXPECT_EQ(spec.layers[0].blocks[0].hyper,
+            "model.layers.0.hc_pre.hc_attn_layer.hc");
+}
+
+// Which latents and selections layers read, and what is assumed of that.
+TEST(RelativesKeysTest, MistralLarge4sLayers) {
+  const auto at = [](const DecoderSpec& spec, size_t layer) {
+    return std::get<LatentAttentionSpec>(spec.layers[layer].blocks[0].part);
+  };
+  // Layers of the cache: rows and keys of 0, rows and keys of 1.
+  DecoderSpec spec = SpecOf("mistral_large4", "{}");
+  EXPECT_EQ(at(spec, 0).kv_source, -1);
+  EXPECT_EQ(at(spec, 1).kv_source, -1);
+  EXPECT_EQ(at(spec, 2).kv_source, 0);
+  EXPECT_FALSE(at(spec, 2).indexer.has_value());
+  EXPECT_EQ(at(spec, 0).rope_dim, 16);
+  EXPECT_EQ(at(spec, 1).rope_dim, 0);
+  EXPECT_EQ(at(spec, 1).rope, -1);
+  EXPECT_EQ(at(spec, 1).key_dim, 32);
+  EXPECT_EQ(at(spec, 0).indexer->query.k, 16);
+  EXPECT_EQ(spec.final_softcap, 8.0f);
+  EXPECT_EQ(spec.ropes[0].log_scales, "lerope.alpha");
+  spec = SpecOf("mistral_large4", R"({"num_hidden_layers": 6,
+      "kv_source_layers": [0, 0, 2, 3, 3, 2], "mlp_layer_types": null,
+      "no_rope_layers": [1, 1, 0, 1, 1, 0], "index_topk_freq": 2,
+      "index_skip_topk_offset": 2, "indexer_types": null, "head_dim": 999,
+      "q_lora_rank": 7, "norm_topk_prob": false})");
+  ASSERT_EQ(spec.layers.size(), 6u);
+  // full, full, shared, full, shared, full
+  constexpr int kSources[] = {-1, 0, -1, -1, 4, 3};
+  for (size_t i = 0; i < 6; ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(at(spec, i).kv_source, kSources[i]);
+    EXPECT_EQ(at(spec, i).query.size(), 1u);
+    EXPECT_EQ(std::holds_alternative<MlpSpec>(spec.layers[i].blocks[1].part),
+              i == 0);
+  }
+  const auto& moe = std::get<MoeSpec>(spec.layers[1].blocks[1].part);
+  EXPECT_TRUE(moe.routing.normalised);
+  EXPECT_EQ(moe.routing.score, RoutingScore::kSoftmax);
+  spec = SpecOf("mistral_large4", R"({"num_hidden_layers": 5,
+      "kv_source_layers": null, "mlp_layer_types": null,
+      "indexer_types": null, "no_rope_layers": null, "rope_scaling": null,
+      "final_logit_softcapping": null, "max_position_embeddings": null})");
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(at(spec, i).rope, i == 3 ? -1 : 0);
+    EXPECT_EQ(at(spec, i).kv_source, -1);
+    EXPECT_TRUE(at(spec, i).indexer.has_value());
+  }
+  EXPECT_EQ(spec.ropes[0].scaling, RopeScaling::kYarn);
+  EXPECT_EQ(spec.ropes[0].factor, 2048.0);
+  EXPECT_EQ(spec.max_positions, 1048576);
+  EXPECT_EQ(spec.final_softcap, 30.0f);
+}
+
+TEST(RelativesKeysTest, Glm53sLayers) {
+  DecoderSpec spec = SpecOf("glm5_next", R"({"layer_types": null,
+      "indexer_types": null, "mlp_layer_types": null, "num_hidden_layers": 9,
+      "linear_attn_config": {"head_dim": 8, "num_heads": 3,
+      "gate_lower_bound": null}})");
+  ASSERT_EQ(spec.layers.size(), 9u);
+  for (size_t i = 0; i < 9; ++i) {
+    SCOPED_TRACE(i);
+    const std::vector<BlockSpec>& blocks = spec.layers[i].blocks;
+    const auto* latent = std::get_if<LatentAttentionSpec>(&blocks[0].part);
+    EXPECT_EQ(latent != nullptr, i == 3 || i == 7);
+    const auto* mlp = std::get_if<MlpSpec>(&blocks[1].part);
+    EXPECT_EQ(mlp != nullptr, i < 3);
+    if (mlp != nullptr) {
+      EXPECT_EQ(mlp->limit, 0.5f);
+    }
+    if (latent != nullptr) {
+      EXPECT_EQ(latent->rope_dim, 0);
+      EXPECT_EQ(latent->selects, 40);  // 4 pools of 8, and the last tokens
+      EXPECT_EQ(latent->selection_width(), 5);
+      EXPECT_EQ(latent->indexer->max_keys, 64);
+      EXPECT_EQ(latent->indexer->compressor->row_tokens, 8);
+      continue;
+    }
+    const auto& delta = std::get<DeltaSpec>(blocks[0].part);
+    EXPECT_EQ(delta.num_heads, 3);
+    EXPECT_EQ(delta.key_dim, 8);
+    EXPECT_EQ(delta.decay_bound, -5.0f);
+  }
+  const auto& moe = std::get<MoeSpec>(spec.layers[3].blocks[1].part);
+  EXPECT_EQ(moe.experts[0].limit, 0.5f);
+  EXPECT_EQ(moe.shared->limit, 0.5f);
+  EXPECT_EQ(spec.streams->head, "");
+  EXPECT_FALSE(spec.streams->independent);
+  const auto bound_of = [](const char* changes) {
+    const DecoderSpec spec = SpecOf("glm5_next", changes);
+    return std::get<DeltaSpec>(spec.layers[0].blocks[0].part).decay_bound;
+  };
+  EXPECT_EQ(bound_of("{}"), -5.0f);
+  EXPECT_EQ(bound_of(R"({"linear_lower_bound": -2.0})"), -2.0f);
+  EXPECT_EQ(bound_of(R"({"linear_lower_bound": -2.0, "linear_attn_config": {
+      "gate_lower_bound": -3.0}})"),
+            -3.0f);
+}
+
 // Tokens are what the head gives; null: all that the embedding has.
 TEST(RelativesKeysTest, TokensOfApertus15) {
   const DecoderSpec spec = SpecOf("apertus1p5_text", "{}");

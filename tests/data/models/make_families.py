@@ -34,6 +34,12 @@ SMALL = dict(vocab_size=128, rms_norm_eps=None)
 NARROW = dict(NOTHING, vocab_size=128, n_embd=32, n_layer=2, n_head=2, n_positions=512)
 PLAIN = dict(rms_norm_eps=None)
 
+# Classes whose text has none of its own: their towers.
+OUTER = {
+    'Glm5Next': dict(depth=1, hidden_size=32, intermediate_size=32, num_heads=2, out_hidden_size=16, image_size=28, projection_intermediate_size=16),
+    'MistralLarge4': dict(model_type='pixtral', hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14),
+}
+
 # Of each: its classes' name before ForCausalLM, its keys, its rotary embedding (a base and a scaling), and keys that published files have besides, or do not
 # have (None).
 FAMILIES = {
@@ -278,6 +284,21 @@ FAMILIES = {
     'zamba2': ('Zamba2', dict(DERIVED, vocab_size=112, hidden_size=16, intermediate_size=16, num_hidden_layers=4, layers_block_type=['mamba', 'hybrid', 'hybrid', 'hybrid'],
                               mamba_d_state=8, n_mamba_heads=2, mamba_ngroups=2, num_mem_blocks=2, adapter_rank=8, use_mem_rope=True, tie_word_embeddings=True),
                dict(DEFAULT, rope_theta=10000.0), dict(layers_block_type=['mamba', 'hybrid', 'hybrid', 'hybrid'], use_shared_mlp_adapter=True)),
+    # Its first layer selects keys for the second.
+    'hy_v4': ('HYV4', dict(LATENT, vocab_size=112, hidden_size=16, intermediate_size=16, moe_intermediate_size=16, n_routed_experts=3, n_shared_experts=1,
+                           num_experts_per_tok=2, v_head_dim=16, q_lora_rank=16, index_topk=32, index_head_dim=16, index_n_heads=12, hc_mult=3, hc_magnitude=1.5,
+                           swiglu_limit=0.5, indexer_types=['full', 'shared'], tie_word_embeddings=True), dict(DEFAULT, rope_theta=10000.0), {}),
+    # The text of a class that has images besides. Its second layer knows no positions, its third reads the first one's latents and the second one's selection.
+    'mistral_large4': ('MistralLarge4', dict(LATENT, vocab_size=112, hidden_size=16, num_hidden_layers=3, intermediate_size=16, moe_intermediate_size=8, n_routed_experts=3,
+                                             n_shared_experts=1, num_experts_per_tok=2, q_lora_rank=None, kv_lora_rank=16, v_head_dim=16, index_topk=32, index_head_dim=16,
+                                             index_n_heads=8, no_rope_layers=[1, 0, 1], kv_source_layers=[0, 1, 0], indexer_types=['full', 'full', 'shared'],
+                                             mlp_layer_types=['dense', 'sparse', 'dense'], final_logit_softcapping=8.0),
+                       dict(YARN, attention_factor=1.0, rope_theta=10000.0), dict(q_lora_rank=None)),
+    # The text of such a class, too. Pools of 8 tokens; its last layer sees what the one before it selects.
+    'glm5_next': ('Glm5Next', dict(LATENT, vocab_size=112, hidden_size=16, num_hidden_layers=3, intermediate_size=16, moe_intermediate_size=8, n_routed_experts=3, n_shared_experts=1,
+                                   num_experts_per_tok=2, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=0, v_head_dim=16, index_topk=32, index_kpool=8, index_head_dim=16, index_n_heads=8,
+                                   hc_mult=2, swiglu_limit=0.5, linear_num_heads=1, linear_head_dim=32, layer_types=['linear_attention', 'indexed_attention', 'indexed_attention'],
+                                   indexer_types=['full', 'full', 'shared'], mlp_layer_types=['dense', 'sparse', 'dense'], tie_word_embeddings=True), None, {}),
     # More tokens go in than come out.
     'apertus1p5_text': ('Apertus1p5Text', dict(DERIVED, vocab_size=160, output_vocab_size=128, num_hidden_layers=1, intermediate_size=32),
                         dict(rope_type='llama3', factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64, rope_theta=12000000.0),
@@ -315,6 +336,7 @@ def case(model, near, name, ids):
 
 
 def tokens_of(config):
+    config = config.get_text_config()
     return getattr(config, 'output_vocab_size', None) or config.vocab_size
 
 
@@ -341,6 +363,8 @@ def draw(name, tensor, one):
         return tensor * (1 + 0.2 * torch.randn_like(tensor))
     if 'modality_router' in name:  # what it gives is divided by the width
         return 4 * torch.randn_like(tensor)
+    if name.endswith('softmax_scaling.bias'):
+        return 1 + 0.2 * torch.randn_like(tensor)
     return (1.0 if 'embed' in name or 'wte' in name else 0.2) * torch.randn_like(tensor)
 
 
@@ -428,6 +452,13 @@ def with_two_outputs(path):
     safetensors.torch.save_file(tensors, path, metadata=dict(format='pt'))
 
 
+def text_alone(path):
+    """Without towers and what lies behind them; named as where there are none."""
+    tensors = safetensors.torch.load_file(path)
+    tensors = {n.replace('model.language_model.', 'model.'): t for n, t in tensors.items() if not n.startswith(('vision_', 'patch_merger', 'pre_mm_', 'model.visual'))}
+    safetensors.torch.save_file(tensors, path, metadata=dict(format='pt'))
+
+
 def write(name):
     prefix, keys, rope, extra = FAMILIES[name]
     torch.manual_seed(11)
@@ -442,7 +473,15 @@ def write(name):
     # Those of multimodal families have a configuration of text.
     config = getattr(transformers, prefix + 'TextConfig', None) or getattr(transformers, prefix + 'Config')
     config = config(**keys)
-    model = model_class(config) if hasattr(transformers, architecture) else model_class.from_config(config)
+    if prefix in OUTER:
+        # There is no class of the text alone.
+        model_class = getattr(transformers, prefix + 'ForConditionalGeneration')
+        text, config = config, getattr(transformers, prefix + 'Config')(text_config=config.to_dict(), vision_config=OUTER[prefix],
+                                                                                  tie_word_embeddings=config.tie_word_embeddings)
+        model = model_class(config)
+    else:
+        text = config
+        model = model_class(config) if hasattr(transformers, architecture) else model_class.from_config(config)
     for tensors in (model.named_parameters(), model.named_buffers()):
         for part, tensor in tensors:
             if tensor.is_floating_point() and 'inv_freq' not in part and 'embed_scale' not in part:
@@ -458,7 +497,8 @@ def write(name):
         without_corrections(folder / 'model.safetensors')
     if prefix == 'BailingHybrid':
         with_two_outputs(folder / 'model.safetensors')
-    saved = dict(json.loads((folder / 'config.json').read_text()), architectures=[architecture])
+    saved = json.loads((folder / 'config.json').read_text())
+    saved = dict(saved.get('text_config', saved), architectures=[architecture])
     (folder / 'config_v5.json').write_text(json.dumps(saved, indent=1) + '\n')
     (folder / 'config.json').write_text(json.dumps(published(saved, rope, extra), indent=1) + '\n')
     # Of Falcon's the one that adds ALiBi once: eager attention has it in the mask besides.
@@ -471,8 +511,10 @@ def write(name):
         without_identities(folder / 'model.safetensors')
     # Few where every token goes the same way.
     is_plain = 'num_experts_per_tok' not in keys and 'moe_k' not in keys and 'moe_topk' not in keys and 'ffn_config' not in keys and (rope is None or rope.get('rope_type') != 'longrope')
+    if prefix in OUTER:
+        text_alone(folder / 'model.safetensors')
     cases = [clear_case(reference, near, n) for n in ((1, 130) if is_plain else (1, 33, 130))]
-    golden = dict(format=1, name=name, architecture=architecture, model_type=config.model_type, weights_dtype='bfloat16', vocab_size=tokens_of(config), cases=cases)
+    golden = dict(format=1, name=name, architecture=architecture, model_type=text.model_type, weights_dtype='bfloat16', vocab_size=tokens_of(text), cases=cases)
     (folder / 'golden.json').write_text(json.dumps(golden, separators=(',', ':')) + '\n')
 
 
