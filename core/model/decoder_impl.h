@@ -52,7 +52,7 @@ struct DecoderBlock {
   // hidden += part(pre_norm(hidden)), and no more.
   bool is_plain() const {
     return !finishes() && !sum_norm.present() && !laurel.present() &&
-           !deferred && !aside;
+           !hyper.present() && !deferred && !aside;
   }
 };
 

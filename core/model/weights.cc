@@ -375,9 +375,7 @@ absl::Status WeightLoader::Widen(const std::string& name,
 absl::StatusOr<const float*> WeightLoader::Vector(const std::string& name,
                                                   int64_t size, VectorKind kind,
                                                   float factor) {
-  if (factor == 1.0f || mode_ == Mode::kPlan) {
-    return StackedVector({{name, size}}, kind);
-  }
+  if (factor == 1.0f) return StackedVector({{name, size}}, kind);
   return Mapped(name, size, kind, [factor](float x) { return x * factor; });
 }
 

@@ -38,7 +38,7 @@ struct LargeConfig {
 };
 
 // Queries are never compressed, and rope is YaRN's where nothing is said.
-Json WithDefaults(Json json) {
+Json WithTextDefaults(Json json) {
   json["q_lora_rank"] = nullptr;
   if (JsonFind(json, "rope_parameters") == nullptr &&
       JsonFind(json, "rope_scaling") == nullptr) {
@@ -283,7 +283,7 @@ PartSpec FeedForward(const LargeConfig& config, int layer,
 }
 
 absl::StatusOr<DecoderSpec> MistralLarge4Spec(const Json& published) {
-  const Json json = WithDefaults(published);
+  const Json json = WithTextDefaults(published);
   INLAY_ASSIGN_OR_RETURN(const LargeConfig config, ReadConfig(json));
   INLAY_ASSIGN_OR_RETURN(
       const double softcap,
