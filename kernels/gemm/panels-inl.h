@@ -41,7 +41,7 @@ namespace gemm {
 // Elements of k whose lanes are summed apart from the next ones'. A multiple
 // of every block of the formats. Tiles begin and end once a lane: 16 lanes take
 // blocks that are longer, and have an L2 for them.
-constexpr int64_t kBlockK = kLanes < 8 ? 256 : kLanes < 16 ? 512 : 2048;
+constexpr int64_t kBlockK = kLanes < 8 ? 256 : kLanes < 16 ? 1024 : 2048;
 constexpr int64_t kLaneCount = static_cast<int64_t>(kLanes);
 constexpr int64_t kSteps = kBlockK / kLaneCount;
 constexpr int64_t kPanel = 2 * kLaneCount;  // rows of w
@@ -327,17 +327,59 @@ HWY_INLINE void PackTileX(const GemmParams& params, int64_t m, int64_t k0,
   }
 }
 #else
+// Eight elements of each row at a time where a vector holds as many,
+// transposed.
 HWY_INLINE void PackTileX(const GemmParams& params, int64_t m, int64_t k0,
                           int64_t k) {
   float* packed = PackedX(params, m, k0, k);
   const int64_t steps = (k + kLaneCount - 1) / kLaneCount;
   const int64_t rows = HWY_MIN(params.x.rows() - m, kTileRows);
+  int64_t i = 0;
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86_64
+  static_assert(kLaneCount == 8 && kTileRows == 6);
+  const float* x[kTileRows];
+  // A missing row is the last one once more.
+  for (int64_t r = 0; r < kTileRows; ++r) {
+    x[r] = params.x.row<float>(m + HWY_MIN(r, rows - 1)) + k0;
+  }
+  for (; (i + 1) * kLaneCount <= k; ++i) {
+    const auto at = [&](int64_t r) HWY_ATTR {
+      return _mm256_loadu_ps(x[r] + i * kLaneCount);
+    };
+    // Pairs of rows by pairs of elements, then all rows of an element.
+    const __m256 low01 = _mm256_unpacklo_ps(at(0), at(1));
+    const __m256 high01 = _mm256_unpackhi_ps(at(0), at(1));
+    const __m256 low23 = _mm256_unpacklo_ps(at(2), at(3));
+    const __m256 high23 = _mm256_unpackhi_ps(at(2), at(3));
+    const __m256 low45 = _mm256_unpacklo_ps(at(4), at(5));
+    const __m256 high45 = _mm256_unpackhi_ps(at(4), at(5));
+    const auto put = [&](int64_t j, __m256 rows0123, __m256 rows45,
+                         bool upper) HWY_ATTR {
+      const auto store = [&](int64_t lane, __m128 four, __m128 two) HWY_ATTR {
+        float* to = packed + (lane * steps + i) * kTileRows;
+        _mm_storeu_ps(to, four);
+        const __m128d pair = _mm_castps_pd(two);
+        double* rest = reinterpret_cast<double*>(to + 4);
+        upper ? _mm_storeh_pd(rest, pair) : _mm_storel_pd(rest, pair);
+      };
+      store(j, _mm256_castps256_ps128(rows0123),
+            _mm256_castps256_ps128(rows45));
+      store(j + 4, _mm256_extractf128_ps(rows0123, 1),
+            _mm256_extractf128_ps(rows45, 1));
+    };
+    constexpr int kLow = 0x44, kHigh = 0xee;
+    put(0, _mm256_shuffle_ps(low01, low23, kLow), low45, false);
+    put(1, _mm256_shuffle_ps(low01, low23, kHigh), low45, true);
+    put(2, _mm256_shuffle_ps(high01, high23, kLow), high45, false);
+    put(3, _mm256_shuffle_ps(high01, high23, kHigh), high45, true);
+  }
+#endif
   for (int64_t r = 0; r < rows; ++r) {
-    const float* x = params.x.row<float>(m + r) + k0;
-    for (int64_t i = 0; i < steps; ++i) {
+    const float* from = params.x.row<float>(m + r) + k0;
+    for (int64_t step = i; step < steps; ++step) {
       for (int64_t j = 0; j < kLaneCount; ++j) {
-        const int64_t at = i * kLaneCount + j;
-        packed[(j * steps + i) * kTileRows + r] = at < k ? x[at] : 0.0f;
+        const int64_t at = step * kLaneCount + j;
+        packed[(j * steps + step) * kTileRows + r] = at < k ? from[at] : 0.0f;
       }
     }
   }
