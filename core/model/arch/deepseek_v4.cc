@@ -12,8 +12,8 @@
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
 #include "core/model/arch/llama_style.h"
+#include "core/model/arch/streams_style.h"
 #include "core/model/decoder.h"
-#include "kernels/hyper_connection/hyper_connection.h"
 #include "kernels/indexer/indexer.h"
 #include "kernels/kv_compress/kv_compress.h"
 #include "memory/formatted_string.h"
@@ -260,25 +260,6 @@ absl::Status ReadExperts(const Json& json, V4Config* config) {
   return absl::OkStatus();
 }
 
-absl::Status ReadStreams(const Json& json, V4Config* config) {
-  INLAY_ASSIGN_OR_RETURN(const int64_t count,
-                         JsonInt(json, "hc_mult", 4, 1, 1 << 16));
-  if (count > kMaxHyperStreams) {
-    return absl::UnimplementedError(FormattedString(
-        "config.json: hc_mult is %d; supported here are up to %d", count,
-        kMaxHyperStreams));
-  }
-  INLAY_ASSIGN_OR_RETURN(
-      const int64_t rounds,
-      JsonInt(json, "hc_sinkhorn_iters", 20, 1, kMaxHyperRounds));
-  INLAY_ASSIGN_OR_RETURN(const double epsilon,
-                         JsonNumber(json, "hc_eps", 1e-6, 0.0, 1.0));
-  config->streams = {static_cast<int>(count), static_cast<int>(rounds),
-                     static_cast<float>(epsilon), config->decoder.norm_epsilon,
-                     "hc_head"};
-  return absl::OkStatus();
-}
-
 absl::StatusOr<V4Config> ReadV4Config(const Json& json) {
   V4Config config;
   INLAY_ASSIGN_OR_RETURN(config.decoder, ReadDecoderConfig(json, V4Defaults()));
@@ -298,7 +279,8 @@ absl::StatusOr<V4Config> ReadV4Config(const Json& json) {
   INLAY_RETURN_IF_ERROR(ReadHeads(json, &config));
   INLAY_RETURN_IF_ERROR(ReadIndex(json, &config));
   INLAY_RETURN_IF_ERROR(ReadExperts(json, &config));
-  INLAY_RETURN_IF_ERROR(ReadStreams(json, &config));
+  INLAY_ASSIGN_OR_RETURN(config.streams, ReadStreams(json, config.decoder));
+  config.streams.head = "hc_head";
   return config;
 }
 

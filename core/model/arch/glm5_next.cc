@@ -13,10 +13,11 @@
 
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
+#include "core/model/arch/delta_style.h"
 #include "core/model/arch/indexer_style.h"
 #include "core/model/arch/llama_style.h"
+#include "core/model/arch/streams_style.h"
 #include "core/model/decoder.h"
-#include "kernels/hyper_connection/hyper_connection.h"
 #include "kernels/kv_compress/kv_compress.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
@@ -63,12 +64,7 @@ absl::StatusOr<DeepseekExperts> ReadExperts(const Json& json, int num_layers) {
   defaults.scale = 2.5;
   INLAY_ASSIGN_OR_RETURN(DeepseekExperts experts,
                          ReadDeepseekV3Experts(json, defaults));
-  INLAY_ASSIGN_OR_RETURN(
-      experts.sparse,
-      ReadLayerKinds(json, "mlp_layer_types", num_layers, "sparse", "dense"));
-  for (int i = static_cast<int>(experts.sparse.size()); i < num_layers; ++i) {
-    experts.sparse.push_back(i >= 3);
-  }
+  INLAY_ASSIGN_OR_RETURN(experts.sparse, ReadMlpLayers(json, num_layers, 3));
   return experts;
 }
 
@@ -91,85 +87,25 @@ absl::StatusOr<LatentConfig> ReadLatent(const Json& json, int num_heads) {
 }
 
 // DeltaSpec::decay_bound: linear_lower_bound, null for none; or what published
-// files may have in linear_attn_config, `given`, where safe_gate means that
-// there is one.
-absl::StatusOr<float> ReadBound(const Json& json, const Json* given) {
+// files may have in linear_attn_config, where safe_gate means that there is
+// one.
+absl::StatusOr<float> ReadBound(const Json& json, const Json& delta_config) {
   constexpr double kPublished = -5.0;
   constexpr char kKey[] = "gate_lower_bound";
-  const bool inside = given != nullptr && given->contains(kKey);
-  const Json& holder = inside ? *given : json;
+  const bool inside = delta_config.contains(kKey);
+  const Json& holder = inside ? delta_config : json;
   const char* key = inside ? kKey : "linear_lower_bound";
   if (holder.contains(key) && holder[key].is_null()) {
-    bool safe = false;
-    if (given != nullptr) {
-      INLAY_ASSIGN_OR_RETURN(safe, JsonFlag(*given, "safe_gate", true));
-    }
+    // transformers asks for it only where there is a linear_attn_config.
+    INLAY_ASSIGN_OR_RETURN(
+        const bool safe,
+        JsonFlag(delta_config, "safe_gate",
+                 JsonFind(json, "linear_attn_config") != nullptr));
     return safe ? static_cast<float>(kPublished) : 0.0f;
   }
   INLAY_ASSIGN_OR_RETURN(const double bound,
                          JsonNumber(holder, key, kPublished, -1e3, -1e-3));
   return static_cast<float>(bound);
-}
-
-// The sizes of delta attention: transformers' keys, or those that published
-// files may have in linear_attn_config, which win.
-absl::StatusOr<DeltaSpec> ReadDelta(const Json& json) {
-  const Json* given = JsonFind(json, "linear_attn_config");
-  if (given != nullptr && !given->is_object()) {
-    return absl::InvalidArgumentError(FormattedString(
-        "config.json: linear_attn_config is %s; it must be an object",
-        given->type_name()));
-  }
-  const Json own =
-      WithUsualNames(given == nullptr ? Json::object() : *given,
-                     {{"head_dim", "linear_head_dim"},
-                      {"num_heads", "linear_num_heads"},
-                      {"short_conv_kernel_size", "linear_conv_kernel_dim"},
-                      {"gate_lower_bound", "linear_lower_bound"}});
-  const auto holder = [&](const char* key) -> const Json& {
-    return own.contains(key) ? own : json;
-  };
-  INLAY_ASSIGN_OR_RETURN(const int64_t heads,
-                         JsonInt(holder("linear_num_heads"), "linear_num_heads",
-                                 64, 1, kMaxHeads));
-  INLAY_ASSIGN_OR_RETURN(const int64_t head_dim,
-                         JsonInt(holder("linear_head_dim"), "linear_head_dim",
-                                 128, 1, kMaxHeadDim));
-  INLAY_ASSIGN_OR_RETURN(const int64_t taps,
-                         JsonInt(holder("linear_conv_kernel_dim"),
-                                 "linear_conv_kernel_dim", 4, 2, 64));
-  if (heads * head_dim > kMaxHidden) {
-    return absl::InvalidArgumentError(FormattedString(
-        "config.json: linear_num_heads is %d and linear_head_dim %d; together "
-        "they may be %d wide",
-        heads, head_dim, kMaxHidden));
-  }
-  DeltaSpec delta;
-  delta.num_heads = delta.num_key_heads = static_cast<int>(heads);
-  delta.key_dim = delta.value_dim = static_cast<int>(head_dim);
-  delta.num_taps = static_cast<int>(taps);
-  delta.decays_channels = true;
-  delta.gate = GateFunction::kSigmoid;
-  INLAY_ASSIGN_OR_RETURN(delta.decay_bound, ReadBound(json, given));
-  return delta;
-}
-
-absl::StatusOr<StreamsSpec> ReadStreams(const Json& json,
-                                        const DecoderConfig& config) {
-  INLAY_ASSIGN_OR_RETURN(const int64_t count,
-                         JsonInt(json, "hc_mult", 4, 1, 1 << 16));
-  if (count > kMaxHyperStreams) {
-    return absl::UnimplementedError(FormattedString(
-        "config.json: hc_mult is %d; supported here are up to %d", count,
-        kMaxHyperStreams));
-  }
-  INLAY_ASSIGN_OR_RETURN(
-      const int64_t rounds,
-      JsonInt(json, "hc_sinkhorn_iters", 20, 1, kMaxHyperRounds));
-  INLAY_ASSIGN_OR_RETURN(const double epsilon,
-                         JsonNumber(json, "hc_eps", 1e-6, 0.0, 1.0));
-  return StreamsSpec{static_cast<int>(count), static_cast<int>(rounds),
-                     static_cast<float>(epsilon), config.norm_epsilon, ""};
 }
 
 // layer_types, or every fourth layer.
@@ -247,34 +183,16 @@ absl::StatusOr<NextConfig> ReadConfig(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(config.experts, ReadExperts(json, num_layers));
   INLAY_ASSIGN_OR_RETURN(config.latent,
                          ReadLatent(json, config.decoder.num_heads));
-  INLAY_ASSIGN_OR_RETURN(config.delta, ReadDelta(json));
+  INLAY_ASSIGN_OR_RETURN(const Json delta_config, KimiDeltaConfig(json));
+  INLAY_ASSIGN_OR_RETURN(config.delta, ReadKimiDelta(delta_config, 64));
+  INLAY_ASSIGN_OR_RETURN(config.delta.decay_bound,
+                         ReadBound(json, delta_config));
   INLAY_ASSIGN_OR_RETURN(config.streams, ReadStreams(json, config.decoder));
   INLAY_ASSIGN_OR_RETURN(config.attends, ReadAttends(json, num_layers));
   INLAY_ASSIGN_OR_RETURN(config.selects, ReadSelectingLayers(json, num_layers));
   INLAY_RETURN_IF_ERROR(CheckSelections(config));
   INLAY_RETURN_IF_ERROR(ReadIndex(json, &config));
   return config;
-}
-
-DeltaSpec Delta(const NextConfig& config, const std::string& prefix) {
-  const std::string name = prefix + "self_attn.";
-  const int64_t hidden = config.decoder.hidden_size;
-  DeltaSpec delta = config.delta;
-  const int64_t width = delta.key_width();
-  delta.qkvz = {{name + "q_proj", width, hidden},
-                {name + "k_proj", width, hidden},
-                {name + "v_proj", width, hidden}};
-  delta.ba = {{name + "b_proj", delta.num_heads, hidden}};
-  delta.low_rank_z = {{name + "g_a_proj", delta.key_dim, hidden},
-                      {name + "g_b_proj", width, delta.key_dim}};
-  delta.low_rank_a = {{name + "f_a_proj", delta.key_dim, hidden},
-                      {name + "f_b_proj", width, delta.key_dim}};
-  delta.convs = {name + "q_conv1d", name + "k_conv1d", name + "v_conv1d"};
-  delta.a_log = name + "A_log";
-  delta.dt_bias = name + "dt_bias";
-  delta.norm = {NormKind::kRms, name + "o_norm", config.decoder.norm_epsilon};
-  delta.output = {name + "o_proj", hidden, width};
-  return delta;
 }
 
 LatentAttentionSpec Attention(const NextConfig& config, bool selects,
@@ -322,7 +240,7 @@ absl::StatusOr<DecoderSpec> Glm5NextSpec(const Json& json) {
   for (int i = 0; i < decoder.num_layers; ++i) {
     const auto at = static_cast<size_t>(i);
     const std::string prefix = LayerPrefix(i);
-    PartSpec mixer = Delta(config, prefix);
+    PartSpec mixer = KimiDelta(config.delta, decoder, prefix);
     if (config.attends[at]) {
       mixer = Attention(config, config.selects[at], spec, prefix);
     }

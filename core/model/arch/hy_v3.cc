@@ -35,12 +35,7 @@ absl::StatusOr<HyExperts> ReadHyExperts(const Json& json, int num_layers) {
   routing.scale = static_cast<float>(scale);
   INLAY_ASSIGN_OR_RETURN(experts.num_shared,
                          JsonInt(json, "num_shared_experts", 1, 1, 64));
-  INLAY_ASSIGN_OR_RETURN(
-      experts.sparse,
-      ReadLayerKinds(json, "mlp_layer_types", num_layers, "sparse", "dense"));
-  for (int i = static_cast<int>(experts.sparse.size()); i < num_layers; ++i) {
-    experts.sparse.push_back(i > 0);
-  }
+  INLAY_ASSIGN_OR_RETURN(experts.sparse, ReadMlpLayers(json, num_layers, 1));
   return experts;
 }
 

@@ -14,8 +14,8 @@
 #include "core/model/arch/deepseek_style.h"
 #include "core/model/arch/indexer_style.h"
 #include "core/model/arch/llama_style.h"
+#include "core/model/arch/streams_style.h"
 #include "core/model/decoder.h"
-#include "kernels/hyper_connection/hyper_connection.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -53,12 +53,7 @@ absl::StatusOr<DeepseekExperts> ReadExperts(const Json& json, int num_layers) {
   defaults.scale = 2.827;
   INLAY_ASSIGN_OR_RETURN(DeepseekExperts experts,
                          ReadDeepseekV3Experts(json, defaults));
-  INLAY_ASSIGN_OR_RETURN(
-      experts.sparse,
-      ReadLayerKinds(json, "mlp_layer_types", num_layers, "sparse", "dense"));
-  for (int i = static_cast<int>(experts.sparse.size()); i < num_layers; ++i) {
-    experts.sparse.push_back(i > 0);
-  }
+  INLAY_ASSIGN_OR_RETURN(experts.sparse, ReadMlpLayers(json, num_layers, 1));
   return experts;
 }
 
@@ -67,29 +62,6 @@ absl::StatusOr<LatentConfig> ReadLatent(const Json& json, int num_heads) {
   defaults.key_dim = 192;
   defaults.value_dim = 256;
   return ReadLatentConfig(json, num_heads, defaults);
-}
-
-absl::StatusOr<StreamsSpec> ReadStreams(const Json& json,
-                                        const DecoderConfig& config) {
-  INLAY_ASSIGN_OR_RETURN(const int64_t count,
-                         JsonInt(json, "hc_mult", 4, 1, 1 << 16));
-  if (count > kMaxHyperStreams) {
-    return absl::UnimplementedError(FormattedString(
-        "config.json: hc_mult is %d; supported here are up to %d", count,
-        kMaxHyperStreams));
-  }
-  INLAY_ASSIGN_OR_RETURN(const double epsilon,
-                         JsonNumber(json, "hc_eps", 1e-6, 0.0, 1.0));
-  INLAY_ASSIGN_OR_RETURN(const double magnitude,
-                         JsonNumber(json, "hc_magnitude", 2.0, -1e6, 1e6));
-  StreamsSpec streams;
-  streams.count = static_cast<int>(count);
-  streams.rounds = 1;  // of no matrix
-  streams.epsilon = static_cast<float>(epsilon);
-  streams.norm_epsilon = config.norm_epsilon;
-  streams.magnitude = static_cast<float>(magnitude);
-  streams.independent = true;
-  return streams;
 }
 
 // indexer_types; or layers 0, 1, 5 and so on.
@@ -163,7 +135,7 @@ absl::StatusOr<DecoderSpec> HyV4Spec(const Json& json,
                          JsonNumber(json, "swiglu_limit", 10.0, 1e-6, 1e6));
   INLAY_ASSIGN_OR_RETURN(DecoderSpec spec,
                          DeepseekDecoder(json, config, latent, experts, true));
-  INLAY_ASSIGN_OR_RETURN(spec.streams, ReadStreams(json, config));
+  INLAY_ASSIGN_OR_RETURN(spec.streams, ReadIndependentStreams(json, config));
   spec.streams->head =
       FirstOf({"model.hc_pre.hc_head.hc_head", "model.hc_head.hc_pre.hc_head",
                "model.hc_head.hc_head"},

@@ -7,6 +7,7 @@
 
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
+#include "core/model/arch/delta_style.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
 #include "memory/formatted_string.h"
@@ -34,31 +35,16 @@ Json InDeepseeksWords(const Json& kimi) {
   return json;
 }
 
-// linear_attn_config, or transformers' names for what is in it.
-Json KimiDeltaConfig(const Json& json) {
-  constexpr std::pair<const char*, const char*> kKeys[] = {
-      {"num_heads", "linear_num_heads"},
-      {"head_dim", "linear_head_dim"},
-      {"short_conv_kernel_size", "linear_conv_kernel_dim"}};
-  const Json* found = JsonFind(json, "linear_attn_config");
-  Json config = Json::object();
-  if (found != nullptr && found->is_object()) config = *found;
-  for (const auto& [key, own] : kKeys) {
-    if (!config.contains(key) && json.contains(own)) config[key] = json[own];
-  }
-  return config;
-}
-
 // Which layers have latent attention: layer_types; or full_attn_layers, which
 // counts from 1; or every fourth but the first.
 absl::StatusOr<std::vector<bool>> KimiAttentionLayers(const Json& json,
+                                                      const Json& delta_config,
                                                       int num_layers) {
   INLAY_ASSIGN_OR_RETURN(std::vector<bool> attends,
                          ReadLayerKinds(json, "layer_types", num_layers,
                                         "full_attention", "linear_attention"));
   if (!attends.empty()) return attends;
-  const Json config = KimiDeltaConfig(json);
-  const Json* list = JsonFind(config, "full_attn_layers");
+  const Json* list = JsonFind(delta_config, "full_attn_layers");
   if (list == nullptr) {
     for (int i = 0; i < num_layers; ++i) {
       attends.push_back(i > 0 && i % 4 == 0);
@@ -80,57 +66,6 @@ absl::StatusOr<std::vector<bool>> KimiAttentionLayers(const Json& json,
     attends[static_cast<size_t>(layer.get<int64_t>() - 1)] = true;
   }
   return attends;
-}
-
-// The sizes of delta attention, no names.
-absl::StatusOr<DeltaSpec> ReadKimiDelta(const Json& json) {
-  const Json* given = JsonFind(json, "linear_attn_config");
-  if (given != nullptr && !given->is_object()) {
-    return absl::InvalidArgumentError(FormattedString(
-        "config.json: linear_attn_config is %s; it must be an object",
-        given->type_name()));
-  }
-  const Json config = KimiDeltaConfig(json);
-  INLAY_ASSIGN_OR_RETURN(const int64_t heads,
-                         JsonInt(config, "num_heads", 32, 1, kMaxHeads));
-  INLAY_ASSIGN_OR_RETURN(const int64_t head_dim,
-                         JsonInt(config, "head_dim", 128, 1, kMaxHeadDim));
-  INLAY_ASSIGN_OR_RETURN(const int64_t taps,
-                         JsonInt(config, "short_conv_kernel_size", 4, 2, 64));
-  if (heads * head_dim > kMaxHidden) {
-    return absl::InvalidArgumentError(FormattedString(
-        "config.json: linear_attn_config has %d heads of %d; together they may "
-        "be %d wide",
-        heads, head_dim, kMaxHidden));
-  }
-  DeltaSpec delta;
-  delta.num_heads = delta.num_key_heads = static_cast<int>(heads);
-  delta.key_dim = delta.value_dim = static_cast<int>(head_dim);
-  delta.num_taps = static_cast<int>(taps);
-  delta.decays_channels = true;
-  delta.gate = GateFunction::kSigmoid;
-  return delta;
-}
-
-DeltaSpec KimiDelta(DeltaSpec delta, const DecoderConfig& config,
-                    const std::string& prefix) {
-  const std::string name = prefix + "self_attn.";
-  const int64_t hidden = config.hidden_size;
-  const int64_t width = delta.key_width();
-  delta.qkvz = {{name + "q_proj", width, hidden},
-                {name + "k_proj", width, hidden},
-                {name + "v_proj", width, hidden}};
-  delta.ba = {{name + "b_proj", delta.num_heads, hidden}};
-  delta.low_rank_z = {{name + "g_a_proj", delta.key_dim, hidden},
-                      {name + "g_b_proj", width, delta.key_dim}};
-  delta.low_rank_a = {{name + "f_a_proj", delta.key_dim, hidden},
-                      {name + "f_b_proj", width, delta.key_dim}};
-  delta.convs = {name + "q_conv1d", name + "k_conv1d", name + "v_conv1d"};
-  delta.a_log = name + "A_log";
-  delta.dt_bias = name + "dt_bias";
-  delta.norm = {NormKind::kRms, name + "o_norm", config.norm_epsilon};
-  delta.output = {name + "o_proj", hidden, width};
-  return delta;
 }
 
 absl::StatusOr<DeepseekExperts> ReadKimiExperts(const Json& json) {
@@ -155,9 +90,12 @@ absl::StatusOr<DecoderConfig> ReadKimiConfig(const Json& json) {
 
 absl::StatusOr<DecoderSpec> KimiLinearSpec(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config, ReadKimiConfig(json));
-  INLAY_ASSIGN_OR_RETURN(const std::vector<bool> attends,
-                         KimiAttentionLayers(json, config.num_layers));
-  INLAY_ASSIGN_OR_RETURN(const DeltaSpec delta, ReadKimiDelta(json));
+  INLAY_ASSIGN_OR_RETURN(const Json delta_config, KimiDeltaConfig(json));
+  INLAY_ASSIGN_OR_RETURN(
+      const std::vector<bool> attends,
+      KimiAttentionLayers(json, delta_config, config.num_layers));
+  INLAY_ASSIGN_OR_RETURN(const DeltaSpec delta,
+                         ReadKimiDelta(delta_config, 32));
   if (std::find(attends.begin(), attends.end(), false) != attends.end()) {
     INLAY_RETURN_IF_ERROR(ExpectSilu(json, "hidden_act"));
   }

@@ -48,10 +48,7 @@ absl::StatusOr<MellumConfig> ReadMellumConfig(const Json& json) {
       ReadMoeConfig(json, "moe_intermediate_size", {64, 8, 896, true}));
   INLAY_ASSIGN_OR_RETURN(config.sliding, ReadSlidingLayers(json, num_layers));
   config.sliding.resize(static_cast<size_t>(num_layers), false);
-  INLAY_ASSIGN_OR_RETURN(
-      config.sparse,
-      ReadLayerKinds(json, "mlp_layer_types", num_layers, "sparse", "dense"));
-  config.sparse.resize(static_cast<size_t>(num_layers), true);
+  INLAY_ASSIGN_OR_RETURN(config.sparse, ReadMlpLayers(json, num_layers, 0));
   INLAY_ASSIGN_OR_RETURN(config.window, ReadWindow(json, 1024));
   INLAY_ASSIGN_OR_RETURN(config.bias, JsonBool(json, "attention_bias", false));
   Json ropes = json;
@@ -62,9 +59,9 @@ absl::StatusOr<MellumConfig> ReadMellumConfig(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(
       config.full_rope,
       ReadRope(ropes, config.decoder, {.theta = 500000.0}, "full_attention"));
-  INLAY_ASSIGN_OR_RETURN(config.window_rope,
-                         ReadSlidingRope(ropes, config.decoder,
-                                         "rope_local_base_freq", 10000.0));
+  INLAY_ASSIGN_OR_RETURN(
+      config.window_rope,
+      ReadSlidingRope(ropes, config.decoder, "rope_local_base_freq", 10000.0));
   return config;
 }
 

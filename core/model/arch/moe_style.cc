@@ -114,4 +114,15 @@ absl::StatusOr<std::vector<bool>> ReadSparseLayers(const Json& config,
   return sparse;
 }
 
+absl::StatusOr<std::vector<bool>> ReadMlpLayers(const Json& config,
+                                                int num_layers, int num_dense) {
+  INLAY_ASSIGN_OR_RETURN(
+      std::vector<bool> sparse,
+      ReadLayerKinds(config, "mlp_layer_types", num_layers, "sparse", "dense"));
+  for (int i = static_cast<int>(sparse.size()); i < num_layers; ++i) {
+    sparse.push_back(i >= num_dense);
+  }
+  return sparse;
+}
+
 }  // namespace inlay

@@ -57,6 +57,11 @@ MlpSpec SharedExpert(const DecoderConfig& config, const std::string& prefix,
 absl::StatusOr<std::vector<bool>> ReadSparseLayers(const Json& config,
                                                    int num_layers);
 
+// mlp_layer_types: which layers have experts; all but the first `num_dense`
+// where config.json is silent.
+absl::StatusOr<std::vector<bool>> ReadMlpLayers(const Json& config,
+                                                int num_layers, int num_dense);
+
 }  // namespace inlay
 
 #endif  // INLAY_CORE_MODEL_ARCH_MOE_STYLE_H_
