@@ -568,6 +568,24 @@ TEST(MoeCombineTest, MatchesFloat64) {
             for (int64_t t = 0; t < kTokens; ++t) {
               EXPECT_EQ(in_place.RowBits(t), y.RowBits(t));
             }
+            if (!desc.shared) return;
+            // One row for all tokens is as many rows of the same.
+            TestMatrix same(DType::kF32, kTokens, width);
+            for (int64_t i = 0; i < kTokens * width; ++i) {
+              same.floats()[i] = static_cast<float>(shared(0, i % width));
+            }
+            TestMatrix of_one(DType::kF32, kTokens, width);
+            params.residual = residual.view();
+            params.shared = same.view();
+            params.y = y.view();
+            ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
+            params.shared = shared.view();
+            params.shared.row_stride_bytes = 0;
+            params.y = of_one.view();
+            ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
+            for (int64_t t = 0; t < kTokens; ++t) {
+              EXPECT_EQ(of_one.RowBits(t), y.RowBits(t));
+            }
           });
     }
   }

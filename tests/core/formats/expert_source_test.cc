@@ -396,6 +396,33 @@ TEST(ExpertSource, AriasMatrices) {
   }
 }
 
+// JetMoE's: 2 experts of width 1 over 2 inputs, gate's row before up's, and
+// stacks of queries and outputs; of another family the MLPs' stay as they are.
+TEST(ExpertSource, JetMoesStacks) {
+  const std::string mlp = "model.layers.0.mlp.";
+  const std::string heads = "model.layers.0.self_attention.experts.";
+  const auto weights =
+      WithBf16(true, {{mlp + "input_linear.weight", {2, 2, 2}},
+                      {mlp + "output_linear.weight", {2, 2, 1}},
+                      {heads + "input_linear.weight", {2, 3, 2}},
+                      {heads + "bias", {2}}});
+  const auto parts = PresentExperts(Config("jetmoe"), weights);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_EQ((*parts)->weights().size(), 9u);
+  EXPECT_EQ(Read16(**parts, mlp + "experts.1.gate_proj.weight"),
+            (std::vector<uint16_t>{4, 5}));
+  EXPECT_EQ(Read16(**parts, mlp + "experts.1.up_proj.weight"),
+            (std::vector<uint16_t>{6, 7}));
+  EXPECT_EQ(Read16(**parts, mlp + "experts.1.down_proj.weight"),
+            (std::vector<uint16_t>{2, 3}));
+  EXPECT_EQ(Read16(**parts, heads + "1.input_linear.weight"),
+            (std::vector<uint16_t>{6, 7, 8, 9, 10, 11}));
+  EXPECT_NE((*parts)->Find(heads + "bias"), nullptr);
+  const auto plain = PresentExperts(Config("llama"), weights);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_NE((*plain)->Find(mlp + "input_linear.weight"), nullptr);
+}
+
 // ERNIE 4.5 VL's corrections: text's are the first row.
 TEST(ExpertSource, CorrectionsOfTwoRouters) {
   const std::string name = "mlp.moe_statics.e_score_correction_bias";
