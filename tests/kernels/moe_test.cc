@@ -572,7 +572,7 @@ TEST(MoeCombineTest, MatchesFloat64) {
             // One row for all tokens is as many rows of the same.
             TestMatrix same(DType::kF32, kTokens, width);
             for (int64_t i = 0; i < kTokens * width; ++i) {
-              same.floats()[i] = static_cast<float>(shared(0, i % width));
+              same.Set(i / width, i % width, shared(0, i % width));
             }
             TestMatrix of_one(DType::kF32, kTokens, width);
             params.residual = residual.view();
