@@ -53,6 +53,13 @@ std::byte* Put(float value, std::byte* dst) {
   return dst + sizeof(value);
 }
 
+float MinOf(const Band& band, size_t group) {
+  if (!band.mins.empty()) return band.mins[group];
+  // Not the product where the zero point is 0: it would give -0.
+  const auto zero = static_cast<float>(band.zeros[group]);
+  return zero == 0.0f ? 0.0f : -zero * band.scales[group];
+}
+
 std::byte* PutNibbles(const uint8_t* codes, int64_t count, std::byte* dst) {
   for (int64_t run = 0; run < count; run += 32) {
     for (int64_t i = 0; i < 16; ++i) {
@@ -212,9 +219,7 @@ void QuantizedLayer::PackRow(const Band& band, int64_t row,
     const float scale = band.scales[group];
     dst = Put(scale, dst);
     if (kind_ == CodeKind::kU4 || kind_ == CodeKind::kI8) {
-      // Not the product where the zero point is 0: it would give -0.
-      const auto zero = static_cast<float>(band.zeros[group]);
-      dst = Put(zero == 0.0f ? 0.0f : -zero * scale, dst);
+      dst = Put(MinOf(band, group), dst);
     }
     if (kind_ != CodeKind::kI8 && kind_ != CodeKind::kF8) {
       dst = PutNibbles(from, block, dst);

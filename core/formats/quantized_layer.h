@@ -75,8 +75,11 @@ struct Band {
   std::vector<float> scales;   // [rows, groups]
   // [rows, groups]: the code that stands for 0; of u4 and i8.
   std::vector<int32_t> zeros;
-  // [rows, groups]: in place of the two, of nvfp4: e4m3, signs included; of
-  // mxfp4: e8m0.
+  // [rows, groups]: in place of the zeros, sized by those who load them: what
+  // code 0 stands for.
+  std::vector<float> mins;
+  // [rows, groups]: in place of scales and zeros, of nvfp4: e4m3, signs
+  // included; of mxfp4: e8m0.
   std::vector<uint8_t> scale_codes;
   std::vector<float> values;  // [rows, k], in place of all these, of kFloat
 };

@@ -40,6 +40,7 @@ FindQuantizedLayers FindBitnetLayers;
 FindQuantizedLayers FindBitsAndBytesLayers;
 FindQuantizedLayers FindModelOptLayers;
 FindQuantizedLayers FindQuarkLayers;
+FindQuantizedLayers FindTorchAoLayers;
 
 }  // namespace inlay
 

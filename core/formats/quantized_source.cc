@@ -38,6 +38,7 @@ constexpr Method kMethods[] = {
     {"modelopt", FindModelOptLayers},
     {"mxfp4", FindMxfp4Layers},
     {"quark", FindQuarkLayers},
+    {"torchao", FindTorchAoLayers},
 };
 
 // Files of bitsandbytes' first years do not name it.
@@ -163,7 +164,7 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> OpenQuantized(
   return UnsupportedSetting(
       "quant_method", name,
       "auto-round, awq, bitnet, bitsandbytes, compressed-tensors, fbgemm_fp8, "
-      "fp8, gptq, modelopt, mxfp4, quark",
+      "fp8, gptq, modelopt, mxfp4, quark, torchao",
       place);
 }
 

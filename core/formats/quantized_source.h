@@ -15,8 +15,8 @@ namespace inlay {
 
 // `quantization_config`: that object of config.json, or the same from `place`.
 // `stored`: the tensors of the files. Methods: auto-round, awq, bitnet,
-// bitsandbytes, compressed-tensors, fbgemm_fp8, fp8, gptq, modelopt, quark;
-// mxfp4, whose experts expert_source.h has presented before.
+// bitsandbytes, compressed-tensors, fbgemm_fp8, fp8, gptq, modelopt, quark,
+// torchao; mxfp4, whose experts expert_source.h has presented before.
 //
 // Each quantised linear layer L becomes one tensor "L.weight", [n, k] row-major
 // in u4_g32, u4_g128, i8_g32, i8_g128, f8_g32, f8_g128, nf4, bnb_fp4 or

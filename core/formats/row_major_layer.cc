@@ -4,7 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/formats/describe.h"
 #include "core/formats/stored_tensor.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -50,7 +52,10 @@ absl::Status RowMajorLayer::LoadCodes(Band& band) const {
   const WeightInfo& codes = *tensors_.codes;
   auto* const bytes = reinterpret_cast<std::byte*>(band.codes.data());
   if (codes.dtype != DType::kI32) {
-    return ReadStrip(*stored_, codes, band.first, band.rows, 0, k, bytes);
+    INLAY_RETURN_IF_ERROR(
+        ReadStrip(*stored_, codes, band.first, band.rows, 0, k, bytes));
+    return tensors_.kind == CodeKind::kU4 ? CentreNibbles(band)
+                                          : absl::OkStatus();
   }
   // k is a multiple of the fields: blocks are.
   const int64_t words = k / fields();
@@ -66,6 +71,18 @@ absl::Status RowMajorLayer::LoadCodes(Band& band) const {
       const uint32_t centred = word ^ 0x80808080u;
       std::memcpy(bytes + i * 4, &centred, sizeof(centred));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowMajorLayer::CentreNibbles(Band& band) const {
+  for (uint8_t& code : band.codes) {
+    const auto stored = static_cast<int8_t>(code);
+    code += 8;
+    if (code < 16) continue;
+    return absl::InvalidArgumentError(FormattedString(
+        "tensor %s has code %d; allowed are those of four bits, -8 to 7",
+        Quoted(tensors_.codes->name), int{stored}));
   }
   return absl::OkStatus();
 }

@@ -17,8 +17,8 @@ namespace inlay {
 
 struct RowMajorTensors {
   CodeKind kind = CodeKind::kI8;
-  // Bytes [n, k] (i8, e4m3), or i32 [n, k / fields]: fields unsigned, so that
-  // int4 is stored plus 8 and int8 plus 128.
+  // Bytes [n, k] (i8, e4m3; u4: a signed code each), or i32 [n, k / fields]:
+  // fields unsigned, so that int4 is stored plus 8 and int8 plus 128.
   const WeightInfo* codes = nullptr;
   const WeightInfo* scales = nullptr;  // any shape; the grid's elements
   // Null: symmetric. As the scales in i8, or, packed along n as the codes are
@@ -40,6 +40,8 @@ class RowMajorLayer final : public QuantizedLayer {
  private:
   absl::Status Load(Band& band) const override;
   absl::Status LoadCodes(Band& band) const;
+  // Codes of a byte each, made unsigned. INVALID_ARGUMENT for one of more bits.
+  absl::Status CentreNibbles(Band& band) const;
   absl::Status LoadScales(Band& band) const;
   absl::Status LoadZeros(Band& band) const;
   int fields() const { return tensors_.kind == CodeKind::kU4 ? 8 : 4; }

@@ -54,7 +54,7 @@ TEST(PackingsTest, LibrariesLayersAreRead) {
     CheckLayer(checkpoint, DTypeName(weight->dtype), false);
     ++layers;
   }
-  EXPECT_EQ(layers, 19);
+  EXPECT_EQ(layers, 26);
 }
 
 }  // namespace

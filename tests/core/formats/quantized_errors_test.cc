@@ -81,12 +81,12 @@ Json Fp8Settings() {
 }
 
 TEST(QuantizedErrors, Methods) {
-  for (const char* method : {"hqq", "torchao", "spqr", ""}) {
+  for (const char* method : {"hqq", "spqr", ""}) {
     const absl::Status status = OpenSpecs({{"quant_method", method}}, {});
     ExpectError(status, kUnsupported, method);
     ExpectError(status, kUnsupported,
                 "auto-round, awq, bitnet, bitsandbytes, compressed-tensors, "
-                "fbgemm_fp8, fp8, gptq, modelopt, mxfp4, quark");
+                "fbgemm_fp8, fp8, gptq, modelopt, mxfp4, quark, torchao");
   }
   // Without experts there is nothing to present.
   EXPECT_TRUE(OpenSpecs({{"quant_method", "mxfp4"}}, {}).ok());

@@ -1,12 +1,15 @@
 """Writes the files here: one layer a case, packed by the library that defines the layout, and the weights that it was given.
 
-    pip install auto-round==0.16.1 autoawq==0.2.9 amd-quark==0.13 transformers==5.24.0 torch && python make.py
+    pip install auto-round==0.16.1 autoawq==0.2.9 amd-quark==0.13 torchao==0.18.0 transformers==5.24.0 torch && python make.py
+
+`python make.py torchao` makes those of TorchAO anew and leaves the others as they are.
 
 settings.json: each case's quantization_config. model.safetensors: CASE.l.* as packed; CASE.dense (f16), what they stand for, exactly: scales are
 powers of two. What the library can unpack is unpacked and compared.
 """
 import json
 import pathlib
+import sys
 import tempfile
 
 import torch
@@ -158,26 +161,65 @@ def quark_cases():
     yield 'quark_awq', (settings, {names[name]: tensor for name, tensor in packed.items()}, dense)
 
 
+def torchao(config, tensor, dense=None):
+    from torchao.core.config import config_to_dict
+    from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
+    packed, _ = flatten_tensor_state_dict({'l.weight': tensor})
+    settings = {'quant_method': 'torchao', 'quant_type': {'default': config_to_dict(config)}}
+    return settings, {name[2:]: values for name, values in packed.items()}, tensor.dequantize().float() if dense is None else dense
+
+
+def torchao_cases():
+    from torchao import quantization as ao
+    from torchao.quantization.granularity import PerGroup
+    torch.manual_seed(4)
+    shape, dtype = (8, 64), torch.float32
+    scales = lambda rows, groups: 2.0 ** torch.randint(-6, -2, (rows, groups)).float()
+    codes = lambda least, most: torch.randint(least, most + 1, shape, dtype=torch.int8)
+    yield 'torchao_int8', torchao(ao.Int8WeightOnlyConfig(), ao.Int8Tensor(codes(-128, 127), scales(8, 1), [1, 64], dtype, codes(-9, 9)[:, :1].clone()))
+    yield 'torchao_int8_groups', torchao(ao.Int8DynamicActivationInt8WeightConfig(), ao.Int8Tensor(codes(-128, 127), scales(8, 2), [1, 32], dtype))
+    zeros = codes(-8, 7)[:, :2].clone()
+    bits = lambda name, least, most: ao.IntxUnpackedToInt8Tensor(codes(least, most), scales(8, 2), zeros, getattr(torch, name), [1, 32], dtype, None)
+    of_groups = lambda name: ao.IntxWeightOnlyConfig(weight_dtype=getattr(torch, name), granularity=PerGroup(32))
+    yield 'torchao_intx_4', torchao(of_groups('int4'), bits('int4', -8, 7))
+    yield 'torchao_intx_6', torchao(of_groups('int6'), bits('int6', -32, 31))
+    e4m3 = e4m3_of(shape).to(torch.float8_e4m3fn)
+    yield 'torchao_fp8', torchao(ao.Float8WeightOnlyConfig(), ao.Float8Tensor(e4m3, scales(8, 1), [1, 64], dtype=dtype))
+    yield 'torchao_fp8_blocks', torchao(ao.Float8WeightOnlyConfig(), ao.Float8Tensor(e4m3, scales(2, 2), [4, 32], dtype=dtype))
+    # It has no way back from these (its kernels' library does): value = scale * code + zero, the even column's code in the low bits.
+    values, by_group, zero = codes(-8, 7), scales(2, 8), torch.randint(-8, 8, (2, 8)) / 64
+    packed = ao.Int4Tensor(values[:, ::2] & 15 | values[:, 1::2] << 4, by_group.bfloat16(), zero.bfloat16(), [1, 32], shape)
+    turned = [tensor.T.repeat_interleave(32, 1) for tensor in (by_group, zero)]
+    yield 'torchao_int4', torchao(ao.Int4WeightOnlyConfig(group_size=32), packed, values * turned[0] + turned[1])
+
+
 def without_nulls(settings):
     if not isinstance(settings, dict):
         return settings
     return {key: without_nulls(value) for key, value in settings.items() if value is not None and value != {}}
 
 
-def main():
+def all_cases():
     cases = {f'gptq_{bits}': auto_round_gptq(bits, True, bits, 64 if bits == 3 else 32) for bits in (2, 3, 5, 8)}
     cases |= {f'gptq_{bits}_v2': auto_round_gptq(bits, False, 10 + bits) for bits in (3, 4)}
     cases |= {'awq': auto_round_awq(20), 'awq_gemv': awq_gemv(21)}
     cases |= {'mxfp4': auto_round_mx('mx_fp', 4, 32, 22), 'mxfp8': auto_round_mx('mx_fp', 8, 32, 23),
               'nvfp4': auto_round_mx('nv_fp', 4, 16, 24), 'fp8': auto_round_fp8(25)}
-    cases |= dict(quark_cases())
-    tensors = {}
-    for name, (settings, packed, dense) in cases.items():
-        assert torch.equal(dense.half().float(), dense)
+    return cases | dict(quark_cases()) | dict(torchao_cases())
+
+
+def main():
+    tensors, settings, cases = {}, {}, all_cases() if len(sys.argv) < 2 else dict(torchao_cases())
+    if len(sys.argv) > 1:
+        others = lambda items: {name: value for name, value in items.items() if not name.startswith('torchao')}
+        tensors, settings = others(load_file(HERE / 'model.safetensors')), others(json.loads((HERE / 'settings.json').read_text()))
+    for name, (own, packed, dense) in cases.items():
+        assert torch.equal(dense.half().float(), dense), name
         tensors |= {f'{name}.l.{key}': tensor.clone().contiguous() for key, tensor in packed.items()}
         tensors[f'{name}.dense'] = dense.half()
+        settings[name] = without_nulls(own)
     save_file(tensors, HERE / 'model.safetensors')
-    lines = [f'"{name}": {json.dumps(without_nulls(case[0]))}' for name, case in cases.items()]
+    lines = [f'"{name}": {json.dumps(own)}' for name, own in settings.items()]
     (HERE / 'settings.json').write_text('{\n' + ',\n'.join(lines) + '\n}\n')
 
 
