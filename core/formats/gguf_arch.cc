@@ -8,6 +8,7 @@
 #include "core/formats/gguf_expert_names.h"
 #include "core/formats/gguf_gemma_names.h"
 #include "core/formats/gguf_gpt_names.h"
+#include "core/formats/gguf_llama_names.h"
 #include "core/formats/gguf_names.h"
 #include "core/formats/gguf_recurrent_names.h"
 #include "memory/formatted_string.h"
@@ -18,15 +19,17 @@ namespace {
 
 using enum GgufLayout;
 
-// Files of Mistral, InternLM 3 and IQuest-Coder say "llama". Of rows with one
-// name files have the first; the keys tell the others (gguf_config.h). Of rows
-// with one architecture the first is what is written: text models of Qwen's
-// multimodal ones are written as what they are.
+// Files of Mistral, InternLM 3, IQuest-Coder, Yi and Aquila 2 say "llama". Of
+// rows with one name files have the first; the keys tell the others
+// (gguf_config.h). Of rows with one architecture the first is what is written:
+// text models of Qwen's multimodal ones are written as what they are.
 constexpr GgufArch kArchs[] = {
     {"llama", "LlamaForCausalLM", "llama", gguf_names::kLlama},
     {"llama", "MixtralForCausalLM", "mixtral", gguf_names::kLlama},
     {"llama", "InternLM3ForCausalLM", "internlm3", gguf_names::kLlama},
     {"llama", "IQuestCoderForCausalLM", "iquestcoder", gguf_names::kLlama},
+    {"llama", "YiForCausalLM", "Yi", gguf_names::kLlama},
+    {"llama", "AquilaForCausalLM", "aquila", gguf_names::kLlama},
     {"qwen2", "Qwen2ForCausalLM", "qwen2", gguf_names::kQwen},
     {"qwen3", "Qwen3ForCausalLM", "qwen3", gguf_names::kQwen},
     {"qwen2moe", "Qwen2MoeForCausalLM", "qwen2_moe", gguf_names::kQwenMoe},
@@ -101,6 +104,11 @@ constexpr GgufArch kArchs[] = {
     {"command-r", "CohereForCausalLM", "cohere", gguf_names::kCommandR},
     {"dots1", "Dots1ForCausalLM", "dots1", gguf_names::kDots1},
     {"mistral3", "Ministral3ForCausalLM", "ministral3", gguf_names::kLlama},
+    {"xverse", "XverseForCausalLM", "xverse", gguf_names::kLlama},
+    {"internlm2", "InternLM2ForCausalLM", "internlm2", gguf_names::kInternLm2},
+    {"minicpm", "MiniCPMForCausalLM", "minicpm", gguf_names::kLlama},
+    {"orion", "OrionForCausalLM", "orion", gguf_names::kQwen},
+    {"deepseek", "DeepseekForCausalLM", "deepseek", gguf_names::kDeepseek},
     {"minicpm3", "MiniCPM3ForCausalLM", "minicpm3", gguf_names::kMiniCpm3},
     {"olmoe", "OlmoeForCausalLM", "olmoe", gguf_names::kQwenMoe},
     {"seed_oss", "SeedOssForCausalLM", "seed_oss", gguf_names::kSeedOss},

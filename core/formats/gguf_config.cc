@@ -17,6 +17,7 @@
 #include "core/formats/gguf_latent.h"
 #include "core/formats/gguf_linear.h"
 #include "core/formats/gguf_llama4.h"
+#include "core/formats/gguf_minicpm.h"
 #include "core/formats/gguf_rotary.h"
 #include "core/formats/gguf_selective.h"
 #include "core/formats/gguf_sizes.h"
@@ -267,6 +268,13 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   }
   if (keys.arch() == "granite") {
     INLAY_RETURN_IF_ERROR(ReadGranite(keys, sizes, config));
+  }
+  if (keys.arch() == "minicpm") {
+    INLAY_RETURN_IF_ERROR(ReadGgufMiniCpm(keys, sizes, config));
+  }
+  if (keys.arch() == "orion") {
+    INLAY_RETURN_IF_ERROR(keys.CopyNumber("attention.layer_norm_epsilon",
+                                          "rms_norm_eps", config));
   }
   if (keys.arch() == "mistral3") {
     (*config)["sliding_window"] = window.has_value() ? Json(*window) : Json();

@@ -18,6 +18,7 @@
 #include "core/formats/gguf_latent_writer.h"
 #include "core/formats/gguf_linear_writer.h"
 #include "core/formats/gguf_llama4.h"
+#include "core/formats/gguf_minicpm.h"
 #include "core/formats/gguf_rope_writer.h"
 #include "core/formats/gguf_selective.h"
 #include "core/formats/gguf_sizes.h"
@@ -183,10 +184,10 @@ class ConfigWriter {
     INLAY_ASSIGN_OR_RETURN(
         const Json config,
         arch_.name.starts_with("hunyuan") ? WithoutNtkAlpha(config_, head_dim_)
-        : arch_.model_type == "internlm3" ? WithoutDynamicRope(config_)
-        : arch_.name == "mellum"          ? WithMellumRopes(config_)
-        : arch_.name == "laguna"          ? WithLagunaRopes(config_)
-                                          : config_);
+        : arch_.model_type.starts_with("internlm") ? WithoutDynamicRope(config_)
+        : arch_.name == "mellum"                   ? WithMellumRopes(config_)
+        : arch_.name == "laguna"                   ? WithLagunaRopes(config_)
+                                                   : config_);
     return SetGgufRope(config, std::string(arch_.name), shape, &keys_.writer(),
                        &tensors_);
   }
@@ -278,8 +279,10 @@ class ConfigWriter {
     const bool is_lfm2 = arch_.name.starts_with("lfm2");
     if (is_lfm2 || arch_.name == "nemotron") from = "norm_eps";
     if (arch_.name.starts_with("nemotron_h")) from = "layer_norm_epsilon";
-    const bool is_rms = from == std::string_view("rms_norm_eps") || is_lfm2 ||
-                        is_mimo || arch_.name.starts_with("nemotron_h");
+    // Orion's are LayerNorms, whatever the key says.
+    const bool is_rms = arch_.name != "orion" &&
+                        (from == std::string_view("rms_norm_eps") || is_lfm2 ||
+                         is_mimo || arch_.name.starts_with("nemotron_h"));
     return keys_.CopyNumber(from,
                             is_rms ? "attention.layer_norm_rms_epsilon"
                                    : "attention.layer_norm_epsilon",
@@ -331,6 +334,7 @@ class ConfigWriter {
         arch_.name == "granitemoe") {
       return WriteGranite();
     }
+    if (arch_.name == "minicpm") return SetGgufMiniCpm(keys_);
     if (arch_.name == "smollm3") return CheckSmolLm3();
     if (arch_.name == "minicpm3") return CheckMiniCpm3();
     if (arch_.name == "mistral3") return WriteMinistral();

@@ -24,6 +24,7 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"qwen35moe", "moe_intermediate_size", true},
     {"nemotron_h_moe", "moe_intermediate_size", false},
     {"kimi-linear", "moe_intermediate_size", true},
+    {"deepseek", "moe_intermediate_size", false},
     {"deepseek2", "moe_intermediate_size", false},
     {"deepseek32", "moe_intermediate_size", false},
     {"glm-dsa", "moe_intermediate_size", false},

@@ -71,6 +71,17 @@ absl::Status SetLeadingLayers(GgufKeyWriter& keys) {
   return keys.SetU32(kLeading, leading);
 }
 
+// Those of DeepSeek's first mixture: weights are never normalised.
+absl::Status SetFirstDeepseekExperts(GgufKeyWriter& keys) {
+  INLAY_RETURN_IF_ERROR(keys.Expect("norm_topk_prob", false));
+  INLAY_RETURN_IF_ERROR(keys.Expect("scoring_func", "softmax"));
+  INLAY_RETURN_IF_ERROR(keys.Expect("routed_scaling_factor", 1.0));
+  INLAY_RETURN_IF_ERROR(SetLeadingLayers(keys));
+  INLAY_RETURN_IF_ERROR(
+      keys.CopySize("n_shared_experts", "expert_shared_count").status());
+  return keys.SetF32("expert_weights_scale", 1.0);
+}
+
 absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
   const Json& config = keys.config();
   const bool is_nemotron = keys.arch() == "nemotron_h_moe";
@@ -352,6 +363,7 @@ absl::Status SetGgufExperts(GgufKeyWriter& keys) {
   if (keys.arch() == "cohere2moe") return SetGgufCohereExperts(keys);
   if (keys.arch() == "mimo2") return SetMimoExperts(keys);
   if (keys.arch() == "hy_v3") return SetHyExperts(keys);
+  if (keys.arch() == "deepseek") return SetFirstDeepseekExperts(keys);
   if (keys.arch() == "laguna") return SetGgufLagunaExperts(keys);
   if (keys.arch() == "minimax-m2") {
     INLAY_RETURN_IF_ERROR(keys.Expect("scoring_func", "sigmoid"));

@@ -30,6 +30,7 @@ constexpr GgufFamilyDefaults kFamilyDefaults[] = {
     {"iquestcoder", 128, 1e4, 1.0, 1e-5},
     {"mixtral", 0, 1e6, 1.0, 1e-5},
     {"internlm3", 128, 1e4, 1.0, 1e-5},
+    {"orion", 0, 1e4, 1.0, 1e-5},
     {"gpt_oss", 64, 150000.0, 1.0, 1e-5},
     {"glm4_moe", 128, 1e4, 0.5, 1e-5},
     {"minimax_m2", 128, 5e6},

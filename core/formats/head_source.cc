@@ -66,6 +66,21 @@ absl::StatusOr<std::optional<Layout>> FalconLayout(const Json& config) {
   return std::optional(layout);
 }
 
+// A head of keys after another: its queries, k, v.
+absl::StatusOr<std::optional<Layout>> InternLmLayout(const Json& config) {
+  INLAY_ASSIGN_OR_RETURN(const int64_t heads,
+                         ReadHeads(config, "num_attention_heads", 32));
+  INLAY_ASSIGN_OR_RETURN(const int64_t kv_heads,
+                         ReadHeads(config, "num_key_value_heads", heads));
+  if (heads % kv_heads != 0) {
+    return absl::InvalidArgumentError(FormattedString(
+        "config.json: num_attention_heads is %d, allowed: a multiple of "
+        "num_key_value_heads, %d",
+        heads, kv_heads));
+  }
+  return std::optional(Layout{"wqkv", kv_heads, heads / kv_heads});
+}
+
 // One group: all queries, all keys, all values.
 absl::StatusOr<std::optional<Layout>> SarvamLayout(const Json& config) {
   INLAY_ASSIGN_OR_RETURN(const int64_t heads,
@@ -126,6 +141,7 @@ absl::StatusOr<std::optional<Layout>> ReadLayout(const Json& config) {
       *type == "bailing_moe_v2") {
     return SarvamLayout(config);
   }
+  if (*type == "internlm2") return InternLmLayout(config);
   if (*type == "gpt_bigcode") {
     layout.fused = "c_attn";
     INLAY_ASSIGN_OR_RETURN(const bool multi_query,

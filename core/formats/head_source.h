@@ -2,7 +2,7 @@
 // matrices with the gate last, as a WeightSource with one matrix each. Source:
 // transformers' gpt_neox, gpt_neox_japanese, persimmon, bloom, falcon,
 // gpt_bigcode, codegen, gte; conversion_mapping.py for sarvam_moe and
-// lara_mini.
+// lara_mini; llama.cpp's converter for internlm2.
 #ifndef INLAY_CORE_FORMATS_HEAD_SOURCE_H_
 #define INLAY_CORE_FORMATS_HEAD_SOURCE_H_
 
@@ -21,6 +21,7 @@ namespace inlay {
 //   falcon           P.query_key_value  the same without multi_query; with
 //                    new_decoder_architecture [kv_heads * (queries of the
 //                    head of keys, k, v) * head_dim]
+//   internlm2        P.wqkv             the same as the latter
 //   gpt_bigcode      P.c_attn           as gpt_neox's, without multi_query
 //   codegen          P.qkv_proj         [4 * (q, v, k) * hidden_size / 4]
 //   sarvam_moe, bailing_moe, bailing_moe_v2

@@ -54,7 +54,7 @@ absl::StatusOr<std::string> MethodOf(const Json& config) {
 }
 
 // A presented tensor: stored as it is, or a layer's weight or permutation.
-struct Entry {
+struct Presented {
   WeightInfo info;
   const QuantizedLayer* layer = nullptr;
   bool is_permutation = false;
@@ -77,10 +77,10 @@ class QuantizedSource final : public WeightSource {
       entries_.push_back({*layer->permutation(), layer.get(), true});
     }
     std::sort(entries_.begin(), entries_.end(),
-              [](const Entry& a, const Entry& b) {
+              [](const Presented& a, const Presented& b) {
                 return a.info.name < b.info.name;
               });
-    for (const Entry& entry : entries_) infos_.push_back(entry.info);
+    for (const Presented& entry : entries_) infos_.push_back(entry.info);
   }
 
   // Two tensors of one name, say "L.weight" beside "L.qweight".
@@ -101,14 +101,14 @@ class QuantizedSource final : public WeightSource {
   }
 
   const std::byte* Mapped(const WeightInfo& info) const override {
-    const Entry* entry = Locate(info);
+    const Presented* entry = Locate(info);
     if (entry == nullptr || entry->layer != nullptr) return nullptr;
     return stored_->Mapped(entry->info);
   }
 
   absl::Status Read(const WeightInfo& info, uint64_t offset,
                     absl::Span<std::byte> destination) const override {
-    const Entry* entry = Locate(info);
+    const Presented* entry = Locate(info);
     if (entry == nullptr) {
       return absl::NotFoundError(FormattedString(
           "tensor %s does not come from these files", Quoted(info.name)));
@@ -130,15 +130,15 @@ class QuantizedSource final : public WeightSource {
   }
 
  private:
-  const Entry* Locate(const WeightInfo& info) const {
+  const Presented* Locate(const WeightInfo& info) const {
     const WeightInfo* own = Find(info.name);
     return own == nullptr ? nullptr : &entries_[own - infos_.data()];
   }
 
   std::shared_ptr<const WeightSource> stored_;
   std::vector<std::unique_ptr<const QuantizedLayer>> layers_;
-  std::vector<Entry> entries_;     // sorted by name
-  std::vector<WeightInfo> infos_;  // of entries_
+  std::vector<Presented> entries_;  // sorted by name
+  std::vector<WeightInfo> infos_;   // of entries_
 };
 
 }  // namespace

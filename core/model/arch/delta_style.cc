@@ -1,46 +1,49 @@
 #include "core/model/arch/delta_style.h"
 
-#include <utility>
-
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
 
-absl::StatusOr<Json> KimiDeltaConfig(const Json& json) {
-  constexpr std::pair<const char*, const char*> kKeys[] = {
-      {"num_heads", "linear_num_heads"},
-      {"head_dim", "linear_head_dim"},
-      {"short_conv_kernel_size", "linear_conv_kernel_dim"}};
-  Json config = Json::object();
-  if (const Json* given = JsonFind(json, "linear_attn_config")) {
-    if (!given->is_object()) {
-      return absl::InvalidArgumentError(FormattedString(
-          "config.json: linear_attn_config is %s; it must be an object",
-          given->type_name()));
-    }
-    config = *given;
+namespace {
+
+// Under the name that it has in `delta_config`, or the one beside that.
+absl::StatusOr<int64_t> ReadSize(const Json& json, const char* beside,
+                                 const Json& delta_config, const char* key,
+                                 int64_t fallback, int64_t min, int64_t max) {
+  if (delta_config.contains(key)) {
+    return JsonInt(delta_config, key, fallback, min, max);
   }
-  for (const auto& [key, own] : kKeys) {
-    if (!config.contains(key) && json.contains(own)) config[key] = json[own];
-  }
-  return config;
+  return JsonInt(json, beside, fallback, min, max);
 }
 
-absl::StatusOr<DeltaSpec> ReadKimiDelta(const Json& delta_config,
+}  // namespace
+
+absl::StatusOr<Json> KimiDeltaConfig(const Json& json) {
+  const Json* given = JsonFind(json, "linear_attn_config");
+  if (given == nullptr) return Json::object();
+  if (given->is_object()) return *given;
+  return absl::InvalidArgumentError(FormattedString(
+      "config.json: linear_attn_config is %s; it must be an object",
+      given->type_name()));
+}
+
+absl::StatusOr<DeltaSpec> ReadKimiDelta(const Json& json,
+                                        const Json& delta_config,
                                         int64_t num_heads) {
-  INLAY_ASSIGN_OR_RETURN(const int64_t heads, JsonInt(delta_config, "num_heads",
-                                                      num_heads, 1, kMaxHeads));
-  INLAY_ASSIGN_OR_RETURN(
-      const int64_t head_dim,
-      JsonInt(delta_config, "head_dim", 128, 1, kMaxHeadDim));
-  INLAY_ASSIGN_OR_RETURN(
-      const int64_t taps,
-      JsonInt(delta_config, "short_conv_kernel_size", 4, 2, 64));
+  INLAY_ASSIGN_OR_RETURN(const int64_t heads,
+                         ReadSize(json, "linear_num_heads", delta_config,
+                                  "num_heads", num_heads, 1, kMaxHeads));
+  INLAY_ASSIGN_OR_RETURN(const int64_t head_dim,
+                         ReadSize(json, "linear_head_dim", delta_config,
+                                  "head_dim", 128, 1, kMaxHeadDim));
+  INLAY_ASSIGN_OR_RETURN(const int64_t taps,
+                         ReadSize(json, "linear_conv_kernel_dim", delta_config,
+                                  "short_conv_kernel_size", 4, 2, 64));
   if (heads * head_dim > kMaxHidden) {
     return absl::InvalidArgumentError(FormattedString(
-        "config.json: linear_attn_config has %d heads of %d; together they may "
-        "be %d wide",
+        "config.json: linear_num_heads is %d and linear_head_dim %d; together "
+        "they may be %d wide",
         heads, head_dim, kMaxHidden));
   }
   DeltaSpec delta;

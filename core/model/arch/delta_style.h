@@ -10,14 +10,14 @@
 
 namespace inlay {
 
-// linear_attn_config, which must be an object or absent, with linear_num_heads,
-// linear_head_dim and linear_conv_kernel_dim beside it as its num_heads,
-// head_dim and short_conv_kernel_size where it has none.
+// linear_attn_config, which must be an object; empty where it is absent.
 absl::StatusOr<Json> KimiDeltaConfig(const Json& json);
 
-// The sizes in such a config, `num_heads` where it is silent; no names. All in
-// range.
-absl::StatusOr<DeltaSpec> ReadKimiDelta(const Json& delta_config,
+// The sizes: num_heads, head_dim and short_conv_kernel_size in that, or
+// linear_num_heads, linear_head_dim and linear_conv_kernel_dim beside it;
+// `num_heads` where both are silent; no names. All in range.
+absl::StatusOr<DeltaSpec> ReadKimiDelta(const Json& json,
+                                        const Json& delta_config,
                                         int64_t num_heads);
 
 // `sizes` with tensors PREFIXself_attn.q_proj and so on.

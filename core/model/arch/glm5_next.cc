@@ -184,7 +184,7 @@ absl::StatusOr<NextConfig> ReadConfig(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(config.latent,
                          ReadLatent(json, config.decoder.num_heads));
   INLAY_ASSIGN_OR_RETURN(const Json delta_config, KimiDeltaConfig(json));
-  INLAY_ASSIGN_OR_RETURN(config.delta, ReadKimiDelta(delta_config, 64));
+  INLAY_ASSIGN_OR_RETURN(config.delta, ReadKimiDelta(json, delta_config, 64));
   INLAY_ASSIGN_OR_RETURN(config.delta.decay_bound,
                          ReadBound(json, delta_config));
   INLAY_ASSIGN_OR_RETURN(config.streams, ReadStreams(json, config.decoder));

@@ -95,7 +95,7 @@ absl::StatusOr<DecoderSpec> KimiLinearSpec(const Json& json) {
       const std::vector<bool> attends,
       KimiAttentionLayers(json, delta_config, config.num_layers));
   INLAY_ASSIGN_OR_RETURN(const DeltaSpec delta,
-                         ReadKimiDelta(delta_config, 32));
+                         ReadKimiDelta(json, delta_config, 32));
   if (std::find(attends.begin(), attends.end(), false) != attends.end()) {
     INLAY_RETURN_IF_ERROR(ExpectSilu(json, "hidden_act"));
   }

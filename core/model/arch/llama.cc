@@ -3,7 +3,9 @@
 // squared ReLUs, no gate; Helium (Kyutai) with rope of neighbours; Jais 2
 // (Inception) with Arcee's MLP, LayerNorms and biases; InternLM 3 (Shanghai AI
 // Laboratory), whose config.json has other names for biases; IQuest-Coder
-// (IQuestLab, 2026).
+// (IQuestLab, 2026); Orion (OrionStar, arXiv:2401.12246) with LayerNorms. Under
+// names of their own and no other difference: Yi's first files
+// (arXiv:2403.04652), XVERSE, Aquila 2 (arXiv:2408.07410).
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
 #include "core/model/arch/llama_style.h"
@@ -101,6 +103,21 @@ absl::StatusOr<std::unique_ptr<Model>> MakeInternLm3(const Json& config,
   defaults.max_positions = 32768;
   defaults.norm_epsilon = 1e-5;
   return Build(json, defaults, {}, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeOrion(const Json& config,
+                                                 ModelBuild& build) {
+  // The published code has no biases, whatever is said of them.
+  INLAY_RETURN_IF_ERROR(ExpectFlag(config, "attention_bias", false));
+  DecoderDefaults defaults;
+  defaults.vocab_size = 84608;
+  defaults.intermediate_size = 15360;
+  defaults.num_layers = 40;
+  defaults.num_heads = 40;
+  defaults.num_kv_heads = UnlessNull(config, "num_key_value_heads", 40);
+  defaults.max_positions = 4096;
+  defaults.norm_epsilon = 1e-5;
+  return Build(config, defaults, {.norm = NormKind::kLayer}, build);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> MakeIQuestCoder(const Json& json,

@@ -135,6 +135,19 @@ TEST(HeadSourceTest, OneGroupOfLings) {
   }
 }
 
+// A head of keys after another: two of queries, one of keys, one of values.
+TEST(HeadSourceTest, GroupsOfInternLm2) {
+  const Json config = {{"model_type", "internlm2"},
+                       {"num_attention_heads", 4},
+                       {"num_key_value_heads", 2}};
+  const auto rows = [&](const char* part) {
+    return RowsOf(config, "wqkv", part, 8);
+  };
+  EXPECT_THAT(rows("q_proj"), ElementsAre(0, 1, 4, 5));
+  EXPECT_THAT(rows("k_proj"), ElementsAre(2, 6));
+  EXPECT_THAT(rows("v_proj"), ElementsAre(3, 7));
+}
+
 // Two heads of two rows, and a bias by a name of its own.
 TEST(HeadSourceTest, RelativesOfNeox) {
   for (const char* type : {"persimmon", "gpt_neox_japanese"}) {

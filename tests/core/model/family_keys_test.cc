@@ -387,6 +387,35 @@ TEST(FamilyKeysTest, MiniCpm3sFactors) {
   EXPECT_EQ(plain.layers[0].blocks[0].scale, 1.0f);
 }
 
+// What the published code assumes is no factor at all.
+TEST(FamilyKeysTest, MiniCpmsFactors) {
+  const DecoderSpec spec = Described("minicpm", R"({"dim_model_base": 8})");
+  EXPECT_EQ(spec.embedding_scale, 12.0f);
+  EXPECT_EQ(spec.logit_scale, 0.25f);
+  EXPECT_FLOAT_EQ(spec.layers[1].blocks[1].scale, 1.4f / std::sqrt(2.0f));
+  const DecoderSpec plain =
+      Described("minicpm", R"({"scale_depth": null, "dim_model_base": null,
+                      "scale_emb": null})");
+  EXPECT_EQ(plain.embedding_scale, 1.0f);
+  EXPECT_EQ(plain.logit_scale, 1.0f);
+  EXPECT_EQ(plain.layers[0].blocks[0].scale, 1.0f);
+}
+
+// Experts by the softmax of all, as they are or normalised; none without their
+// number.
+TEST(FamilyKeysTest, FirstDeepseeksExperts) {
+  const DecoderSpec spec = Described("deepseek", "{}");
+  EXPECT_TRUE(std::holds_alternative<MlpSpec>(spec.layers[0].blocks[1].part));
+  const auto& moe = std::get<MoeSpec>(spec.layers[1].blocks[1].part);
+  EXPECT_EQ(moe.routing.score, RoutingScore::kSoftmax);
+  EXPECT_FALSE(moe.routing.normalised);
+  ASSERT_TRUE(moe.shared.has_value());
+  EXPECT_EQ(moe.shared->width, 16);
+  const DecoderSpec dense =
+      Described("deepseek", R"({"n_routed_experts": null})");
+  EXPECT_TRUE(std::holds_alternative<MlpSpec>(dense.layers[1].blocks[1].part));
+}
+
 // null: what heads share of the width, and a head of keys for each of queries;
 // absent, the family's numbers.
 TEST(FamilyKeysTest, NullIsNotAbsent) {

@@ -86,7 +86,10 @@ TEST_P(WrittenGguf, Goldens) {
       {"sarvam_moe", "bailingmoe2"},
       {"iquestcoder", "llama"},
       {"youtu", "deepseek2"},
-      {"internlm3", "llama"}};
+      {"internlm3", "llama"},
+      {"internlm2", "internlm2"},
+      {"orion", "orion"},
+      {"deepseek", "deepseek"}};
   const absl::Status written =
       Write(Open(GetParam(), "config.json"), kArchs.at(GetParam()));
   ASSERT_TRUE(written.ok()) << written;
@@ -122,7 +125,8 @@ INSTANTIATE_TEST_SUITE_P(
         "exaone", "hunyuan_v1_dense", "hunyuan_v1_moe", "jais2", "mistral4",
         "dbrx", "apertus", "phimoe", "afmoe", "glm", "cohere2_moe",
         "mimo_v2_flash", "mellum", "hy_v3", "laguna", "solar_open", "youtu",
-        "internlm3", "sarvam_moe", "iquestcoder"),
+        "internlm3", "sarvam_moe", "iquestcoder", "internlm2", "orion",
+        "deepseek"),
     [](const auto& info) { return std::string(info.param); });
 
 // llama.cpp's names for text models of Qwen's multimodal ones, and what says

@@ -35,6 +35,60 @@ const AttentionSpec& AttentionAt(const DecoderSpec& spec, size_t layer) {
   return std::get<AttentionSpec>(spec.layers[layer].blocks[0].part);
 }
 
+// Llama in all but its names, and InternLM 2's biases, which are there unless
+// config.json says otherwise.
+TEST(RelativesKeysTest, LlamasUnderOtherNames) {
+  for (const auto& [architecture, type] :
+       {std::pair{"XverseForCausalLM", "xverse"},
+        std::pair{"YiForCausalLM", "Yi"},
+        std::pair{"AquilaForCausalLM", "aquila"}}) {
+    SCOPED_TRACE(type);
+    const Json names = {{"architectures", {architecture}},
+                        {"model_type", type}};
+    const DecoderSpec spec = SpecOf("llama3", DumpJson(names).c_str());
+    const DecoderSpec llama = SpecOf("llama3", "{}");
+    EXPECT_EQ(spec.embedding, llama.embedding);
+    EXPECT_EQ(spec.max_positions, llama.max_positions);
+    ASSERT_EQ(spec.layers.size(), llama.layers.size());
+    EXPECT_EQ(AttentionAt(spec, 0).qkv[1].name,
+              AttentionAt(llama, 0).qkv[1].name);
+    EXPECT_EQ(AttentionAt(spec, 0).num_kv_heads,
+              AttentionAt(llama, 0).num_kv_heads);
+  }
+  const DecoderSpec biased = SpecOf("internlm2", R"({"bias": null})");
+  EXPECT_TRUE(AttentionAt(biased, 0).qkv[0].bias);
+  EXPECT_TRUE(AttentionAt(biased, 0).output.bias);
+  EXPECT_FALSE(std::get<MlpSpec>(biased.layers[0].blocks[1].part).output.bias);
+  EXPECT_FALSE(AttentionAt(SpecOf("internlm2", "{}"), 0).qkv[0].bias);
+}
+
+// Which parts there are, and as wide as factors of the network's width make
+// them; DeciLM 7B's, by KV heads alone.
+TEST(RelativesKeysTest, LayersThatWereChosen) {
+  const DecoderSpec spec = SpecOf("nemotron_nas", "{}");
+  ASSERT_EQ(spec.layers.size(), 3u);
+  for (const LayerSpec& layer : spec.layers) EXPECT_EQ(layer.blocks.size(), 1u);
+  EXPECT_EQ(AttentionAt(spec, 0).num_kv_heads, 1);
+  EXPECT_EQ(std::get<MlpSpec>(spec.layers[1].blocks[0].part).width, 256);
+  EXPECT_EQ(spec.layers[1].blocks[0].pre_norm.name,
+            "model.layers.2.post_attention_layernorm");
+  EXPECT_EQ(AttentionAt(spec, 2).num_kv_heads, 2);
+  EXPECT_EQ(AttentionAt(spec, 2).qkv[0].name,
+            "model.layers.3.self_attn.q_proj");
+  const DecoderSpec wider = SpecOf("nemotron_nas", R"({"block_configs": [
+      {"ffn": {"ffn_mult": 24.1}}, {"ffn": {"ffn_mult": 24.0}}, {}, {}]})");
+  ASSERT_EQ(wider.layers.size(), 2u);
+  EXPECT_EQ(std::get<MlpSpec>(wider.layers[0].blocks[0].part).width, 512);
+  EXPECT_EQ(std::get<MlpSpec>(wider.layers[1].blocks[0].part).width, 256);
+  const DecoderSpec deci = SpecOf("nemotron_nas", R"({"block_configs": null,
+      "model_type": "deci", "intermediate_size": 24,
+      "num_key_value_heads_per_layer": [2, 1, 1, 2]})");
+  ASSERT_EQ(deci.layers.size(), 4u);
+  EXPECT_EQ(AttentionAt(deci, 0).num_kv_heads, 2);
+  EXPECT_EQ(AttentionAt(deci, 1).num_kv_heads, 1);
+  EXPECT_EQ(std::get<MlpSpec>(deci.layers[3].blocks[1].part).width, 24);
+}
+
 TEST(RelativesKeysTest, EmbeddingsOfBioGptAndXglm) {
   for (const char* model : {"biogpt", "xglm"}) {
     SCOPED_TRACE(model);

@@ -174,7 +174,8 @@ INSTANTIATE_TEST_SUITE_P(
         "gpt_bigcode_mha", "exaone_moe", "exaone", "hunyuan_v1_dense",
         "hunyuan_v1_moe", "jais2", "mistral4", "dbrx", "apertus", "glm",
         "cohere2_moe", "mimo_v2_flash", "mellum", "hy_v3", "laguna",
-        "solar_open", "youtu", "internlm3", "sarvam_moe", "iquestcoder"),
+        "solar_open", "youtu", "internlm3", "sarvam_moe", "iquestcoder",
+        "internlm2", "minicpm", "orion", "deepseek"),
     [](const auto& info) { return std::string(info.param); });
 
 // Names, shapes and values against the converter's, from its description
@@ -251,7 +252,7 @@ INSTANTIATE_TEST_SUITE_P(
         "exaone_moe", "exaone", "hunyuan_v1_dense", "hunyuan_v1_moe", "jais2",
         "mistral4", "dbrx", "apertus", "glm", "cohere2_moe", "mimo_v2_flash",
         "mellum", "hy_v3", "laguna", "solar_open", "youtu", "internlm3",
-        "sarvam_moe", "iquestcoder"),
+        "sarvam_moe", "iquestcoder", "minicpm", "orion", "deepseek"),
     [](const auto& info) { return std::string(info.param); });
 
 // --- Shapes that no golden model has.

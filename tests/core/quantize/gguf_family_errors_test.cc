@@ -130,6 +130,9 @@ constexpr Wrong kWrong[] = {
      R"({"rope_parameters": {"full_attention": {}, "sliding_attention": {
          "rope_type": "linear", "factor": 2.0}}})"},
     {"hy_v3", "attention_bias", R"({"attention_bias": true})"},
+    {"minicpm", "scale_depth", R"({"scale_depth": null})"},
+    {"deepseek", "norm_topk_prob", R"({"norm_topk_prob": true})"},
+    {"deepseek", "n_shared_experts", R"({"n_shared_experts": 0})", kBad},
     {"sarvam_moe", "use_qkv_bias", R"({"use_qkv_bias": true})"},
     {"sarvam_moe", "use_qk_norm", R"({"use_qk_norm": false})"},
     {"sarvam_moe", "tie_word_embeddings", R"({"tie_word_embeddings": true})"},

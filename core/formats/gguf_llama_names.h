@@ -1,0 +1,51 @@
+// Tables of gguf_arch.cc: tensors of families that are Llama under names of
+// their own, or with other MLPs.
+// Source: llama.cpp's converter (conversion/internlm.py, deepseek.py).
+#ifndef INLAY_CORE_FORMATS_GGUF_LLAMA_NAMES_H_
+#define INLAY_CORE_FORMATS_GGUF_LLAMA_NAMES_H_
+
+#include "core/formats/gguf_arch.h"
+
+namespace inlay::gguf_names {
+
+// q, k and v as core/formats/head_source.h presents them.
+inline constexpr GgufName kInternLm2[] = {
+    {"token_embd", "model.tok_embeddings"},
+    {"output_norm", "model.norm"},
+    {"output", "output"},
+    {"blk.#.attn_norm", "model.layers.#.attention_norm"},
+    {"blk.#.attn_q", "model.layers.#.attention.q_proj", GgufLayout::kQueryRows},
+    {"blk.#.attn_k", "model.layers.#.attention.k_proj", GgufLayout::kKeyRows},
+    {"blk.#.attn_v", "model.layers.#.attention.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.attention.wo"},
+    {"blk.#.ffn_norm", "model.layers.#.ffn_norm"},
+    {"blk.#.ffn_gate", "model.layers.#.feed_forward.w1"},
+    {"blk.#.ffn_up", "model.layers.#.feed_forward.w3"},
+    {"blk.#.ffn_down", "model.layers.#.feed_forward.w2"},
+};
+
+inline constexpr GgufName kDeepseek[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj", GgufLayout::kQueryRows},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj", GgufLayout::kKeyRows},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.mlp.gate"},
+    {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.gate_proj"},
+    {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.up_proj"},
+    {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.down_proj"},
+    {"blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_experts.gate_proj"},
+    {"blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_experts.up_proj"},
+    {"blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_experts.down_proj"},
+};
+
+}  // namespace inlay::gguf_names
+
+#endif  // INLAY_CORE_FORMATS_GGUF_LLAMA_NAMES_H_
