@@ -217,14 +217,15 @@ MlpSpec T5Mlp(const T5Config& config, const std::string& prefix,
   return mlp;
 }
 
-// Files have the embedding under one of its names, or under several.
+// Files have the embedding under one of its names, or under several; where they
+// differ the encoder's counts, as in transformers.
 std::string EmbeddingName(const WeightLoader& weights) {
-  constexpr const char* kNames[] = {"shared.weight",
-                                    "encoder.embed_tokens.weight",
-                                    "decoder.embed_tokens.weight"};
-  const auto* const found = std::ranges::find_if(
-      kNames, [&](const char* name) { return weights.Has(name); });
-  return found == std::end(kNames) ? kNames[0] : *found;
+  constexpr char kUsual[] = "shared.weight";
+  for (const char* name :
+       {"encoder.embed_tokens.weight", kUsual, "decoder.embed_tokens.weight"}) {
+    if (weights.Has(name)) return name;
+  }
+  return kUsual;
 }
 
 }  // namespace

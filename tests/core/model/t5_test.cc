@@ -279,6 +279,20 @@ TEST(T5Checkpoints, EncodersOfWholeModels) {
   }
 }
 
+// Where several names have different ones, the encoder has its own.
+TEST(T5Checkpoints, SeveralEmbeddings) {
+  const auto device = *CreateCpuDevice(1, 0);
+  ModelFiles files = OpenT5("t5_encoder");
+  const std::vector<float> other(64 * 32, 0.5f);
+  const auto both = Changed(*files.weights, [](auto*, auto*, auto*) {});
+  both->Add("decoder.embed_tokens.weight", DType::kF32, {64, 32}, other.data());
+  files.weights = both;
+  EXPECT_EQ(DescribeDecoder(files, *device)->embedding, "shared.weight");
+  both->Add("encoder.embed_tokens.weight", DType::kF32, {64, 32}, other.data());
+  EXPECT_EQ(DescribeDecoder(files, *device)->embedding,
+            "encoder.embed_tokens.weight");
+}
+
 // A gated checkpoint is no other one, whatever config.json says.
 TEST(T5Checkpoints, GatesAreNotLeftOut) {
   const auto device = *CreateCpuDevice(1, 0);
