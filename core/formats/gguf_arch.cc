@@ -180,6 +180,17 @@ constexpr GgufArch kArchs[] = {
      gguf_names::kModernBert},
     {"modern-bert", "ModernBertForSequenceClassification", "modernbert",
      gguf_names::kModernBert},
+    {"t5encoder", "T5EncoderModel", "t5", gguf_names::kT5},
+    {"t5encoder", "T5Model", "t5", gguf_names::kT5},
+    {"t5encoder", "T5ForConditionalGeneration", "t5", gguf_names::kT5},
+    {"t5encoder", "T5WithLMHeadModel", "t5", gguf_names::kT5},
+    {"t5encoder", "MT5EncoderModel", "mt5", gguf_names::kT5},
+    {"t5encoder", "MT5Model", "mt5", gguf_names::kT5},
+    {"t5encoder", "MT5ForConditionalGeneration", "mt5", gguf_names::kT5},
+    {"t5encoder", "UMT5EncoderModel", "umt5", gguf_names::kT5},
+    {"t5encoder", "UMT5Model", "umt5", gguf_names::kT5},
+    {"t5encoder", "UMT5ForConditionalGeneration", "umt5", gguf_names::kT5},
+    {"t5", "T5EncoderModel", "t5", gguf_names::kT5},
 };
 
 // The number that stands in `text` where `pattern` has its '#'; empty for a

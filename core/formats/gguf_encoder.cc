@@ -11,6 +11,7 @@
 #include "core/formats/describe.h"
 #include "core/formats/gguf_gemma.h"
 #include "core/formats/gguf_metadata.h"
+#include "core/formats/gguf_t5.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -206,7 +207,7 @@ std::vector<DenseModule> ReadDense(const GgufFiles& files) {
 
 bool IsGgufBert(std::string_view arch) {
   return arch == "bert" || arch.starts_with("nomic-bert") ||
-         arch == "modern-bert" || arch == "jina-bert-v3";
+         arch == "modern-bert" || arch == "jina-bert-v3" || IsGgufT5(arch);
 }
 
 absl::Status ReadGgufBert(const GgufFiles& files, const GgufArchKeys& keys,
@@ -217,6 +218,7 @@ absl::Status ReadGgufBert(const GgufFiles& files, const GgufArchKeys& keys,
         FormattedString("%s is true, allowed: false", keys.Name(kCausal)));
   }
   INLAY_RETURN_IF_ERROR(ReadClassifier(files, keys, config));
+  if (IsGgufT5(keys.arch())) return ReadGgufT5(files, keys, sizes, config);
   if (keys.arch() == "modern-bert") {
     return ReadModernBert(files, keys, sizes, config);
   }
@@ -420,6 +422,7 @@ absl::Status SetLabels(GgufKeyWriter& keys, std::string_view architecture) {
 
 absl::Status SetGgufBert(GgufKeyWriter& keys, std::string_view architecture,
                          GgufConfigTensors* tensors) {
+  if (IsGgufT5(keys.arch())) return SetGgufT5(keys, tensors);
   const Names names = NamesOf(keys);
   INLAY_RETURN_IF_ERROR(keys.CopySize(names.layers, "block_count").status());
   INLAY_RETURN_IF_ERROR(

@@ -1,7 +1,7 @@
 // Keys of encoders (bert, nomic-bert, nomic-bert-moe, jina-bert-v3,
-// modern-bert, eurobert, gemma-embedding) and of embeddings, in both
-// directions. Sources: llama.cpp's converter (conversion/bert.py, gemma.py and
-// base.py) and models.
+// modern-bert, eurobert, gemma-embedding; T5's: gguf_t5.h) and of embeddings,
+// in both directions. Sources: llama.cpp's converter (conversion/bert.py,
+// gemma.py and base.py) and models.
 #ifndef INLAY_CORE_FORMATS_GGUF_ENCODER_H_
 #define INLAY_CORE_FORMATS_GGUF_ENCODER_H_
 

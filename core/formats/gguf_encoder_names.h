@@ -1,5 +1,6 @@
 // The tables of gguf_arch.cc for encoders; gguf_names.h has the others. Source:
-// llama.cpp's converter (tensor_mapping.py, conversion/bert.py and gemma.py).
+// llama.cpp's converter (tensor_mapping.py, conversion/bert.py, gemma.py and
+// t5.py).
 #ifndef INLAY_CORE_FORMATS_GGUF_ENCODER_NAMES_H_
 #define INLAY_CORE_FORMATS_GGUF_ENCODER_NAMES_H_
 
@@ -155,6 +156,26 @@ inline constexpr GgufName kGemmaEmbedding[] = {
      GgufLayout::kPlusOne},
     {"dense_2", "2_Dense.linear"},
     {"dense_3", "3_Dense.linear"},
+};
+
+// The encoder; of files of "t5" nothing else is read.
+inline constexpr GgufName kT5[] = {
+    {"token_embd", "shared"},
+    {"token_embd", "encoder.embed_tokens"},
+    {"token_embd", "decoder.embed_tokens"},
+    {"enc.output_norm", "encoder.final_layer_norm"},
+    {"enc.blk.#.attn_norm", "encoder.block.#.layer.0.layer_norm"},
+    {"enc.blk.#.attn_q", "encoder.block.#.layer.0.SelfAttention.q"},
+    {"enc.blk.#.attn_k", "encoder.block.#.layer.0.SelfAttention.k"},
+    {"enc.blk.#.attn_v", "encoder.block.#.layer.0.SelfAttention.v"},
+    {"enc.blk.#.attn_o", "encoder.block.#.layer.0.SelfAttention.o"},
+    {"enc.blk.#.attn_rel_b",
+     "encoder.block.#.layer.0.SelfAttention.relative_attention_bias"},
+    {"enc.blk.#.ffn_norm", "encoder.block.#.layer.1.layer_norm"},
+    {"enc.blk.#.ffn_gate", "encoder.block.#.layer.1.DenseReluDense.wi_0"},
+    {"enc.blk.#.ffn_up", "encoder.block.#.layer.1.DenseReluDense.wi_1"},
+    {"enc.blk.#.ffn_up", "encoder.block.#.layer.1.DenseReluDense.wi"},
+    {"enc.blk.#.ffn_down", "encoder.block.#.layer.1.DenseReluDense.wo"},
 };
 
 }  // namespace inlay::gguf_names

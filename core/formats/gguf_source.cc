@@ -13,6 +13,7 @@
 #include "core/formats/describe.h"
 #include "core/formats/factor_source.h"
 #include "core/formats/gguf_factors.h"
+#include "core/formats/gguf_t5.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -240,6 +241,7 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> MakeGgufSource(
   for (size_t i = 0; i < files.files.size(); ++i) {
     for (const GgufTensor& tensor : files.files[i].header.tensors) {
       if (IsNoWeight(tensor.info.name) ||
+          IsGgufT5Decoder(arch.name, tensor.info.name) ||
           IsOfLaterLayer(tensor.info.name, layers)) {
         continue;
       }

@@ -10,7 +10,7 @@
 namespace inlay {
 namespace {
 
-struct Entry {
+struct JoinedEntry {
   WeightInfo info;
   const WeightSource* source;
   const WeightInfo* stored;
@@ -22,7 +22,7 @@ class JoinedSource final : public WeightSource {
       : parts_(std::move(parts)) {
     for (const JoinedPart& part : parts_) {
       for (const WeightInfo& stored : part.source->weights()) {
-        Entry& entry = entries_.emplace_back();
+        JoinedEntry& entry = entries_.emplace_back();
         entry.info = stored;
         entry.info.name = part.prefix + stored.name;
         entry.source = part.source.get();
@@ -30,11 +30,11 @@ class JoinedSource final : public WeightSource {
       }
     }
     std::sort(entries_.begin(), entries_.end(),
-              [](const Entry& a, const Entry& b) {
+              [](const JoinedEntry& a, const JoinedEntry& b) {
                 return a.info.name < b.info.name;
               });
     infos_.reserve(entries_.size());
-    for (const Entry& entry : entries_) infos_.push_back(entry.info);
+    for (const JoinedEntry& entry : entries_) infos_.push_back(entry.info);
   }
 
   absl::Status CheckNamesDiffer() const {
@@ -57,13 +57,13 @@ class JoinedSource final : public WeightSource {
   }
 
   const std::byte* Mapped(const WeightInfo& info) const override {
-    const Entry* entry = Locate(info);
+    const JoinedEntry* entry = Locate(info);
     return entry == nullptr ? nullptr : entry->source->Mapped(*entry->stored);
   }
 
   absl::Status Read(const WeightInfo& info, uint64_t offset,
                     absl::Span<std::byte> destination) const override {
-    const Entry* entry = Locate(info);
+    const JoinedEntry* entry = Locate(info);
     if (entry == nullptr) {
       return absl::NotFoundError(FormattedString(
           "tensor %s does not come from these files", Quoted(info.name)));
@@ -72,14 +72,14 @@ class JoinedSource final : public WeightSource {
   }
 
  private:
-  const Entry* Locate(const WeightInfo& info) const {
+  const JoinedEntry* Locate(const WeightInfo& info) const {
     const WeightInfo* own = Find(info.name);
     return own == nullptr ? nullptr : &entries_[own - infos_.data()];
   }
 
   std::vector<JoinedPart> parts_;
-  std::vector<Entry> entries_;     // sorted by name
-  std::vector<WeightInfo> infos_;  // of entries_
+  std::vector<JoinedEntry> entries_;  // sorted by name
+  std::vector<WeightInfo> infos_;     // of entries_
 };
 
 }  // namespace

@@ -540,39 +540,6 @@ absl::StatusOr<const float*> WeightLoader::Floats(const std::string& name,
   return Constants(values);
 }
 
-absl::StatusOr<const float*> WeightLoader::TurnedFloats(const std::string& name,
-                                                        int64_t n, int64_t k,
-                                                        VectorKind kind,
-                                                        float (*map)(float)) {
-  std::vector<float> values(mode_ == Mode::kPlan ? 0
-                                                 : static_cast<size_t>(n * k));
-  INLAY_RETURN_IF_ERROR(Widen(name, {n, k}, kind, values.data()));
-  std::vector<float> turned(values.size());
-  const auto columns = static_cast<size_t>(k);
-  const auto rows = static_cast<size_t>(n);
-  for (size_t i = 0; i < values.size(); ++i) {
-    turned[i % columns * rows + i / columns] = map(values[i]);
-  }
-  return Constants(turned);
-}
-
-absl::StatusOr<const float*> WeightLoader::TurnedRows(
-    const std::string& name, int64_t n, int64_t k,
-    absl::Span<const int32_t> rows) {
-  const bool plans = mode_ == Mode::kPlan;
-  std::vector<float> values(plans ? 0 : static_cast<size_t>(n * k));
-  INLAY_RETURN_IF_ERROR(Widen(name, {n, k}, VectorKind::kBias, values.data()));
-  if (plans) return nullptr;
-  std::vector<float> turned;
-  turned.reserve(static_cast<size_t>(k) * rows.size());
-  for (int64_t column = 0; column < k; ++column) {
-    for (const int32_t row : rows) {
-      turned.push_back(values[static_cast<size_t>(row * k + column)]);
-    }
-  }
-  return Constants(turned);
-}
-
 absl::StatusOr<const float*> WeightLoader::Constants(
     absl::Span<const float> values) {
   if (mode_ == Mode::kPlan) return nullptr;

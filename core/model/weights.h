@@ -179,7 +179,8 @@ class WeightLoader {
   absl::StatusOr<const float*> TurnedFloats(const std::string& name, int64_t n,
                                             int64_t k, VectorKind kind,
                                             float (*map)(float));
-  // Rows `rows` of a matrix [n, k] that is small, turned: [k][rows.size()].
+  // Rows `rows` of a matrix [n, k] that is small, and may be in blocks, turned:
+  // [k][rows.size()].
   absl::StatusOr<const float*> TurnedRows(const std::string& name, int64_t n,
                                           int64_t k,
                                           absl::Span<const int32_t> rows);
@@ -262,6 +263,9 @@ class WeightLoader {
                                          Buffer& staging);
   absl::Status Widen(const std::string& name, absl::Span<const int64_t> shape,
                      VectorKind kind, float* values);
+  // The same of a matrix that may be in blocks.
+  absl::Status WidenTable(const std::string& name, int64_t n, int64_t k,
+                          float* values);
   absl::Status Count(uint64_t elements, uint64_t bytes);
   void Plan(PlannedWeight weight);
   absl::Status Report(uint64_t done);

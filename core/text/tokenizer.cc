@@ -9,6 +9,7 @@
 #include "core/text/configured_tokens.h"
 #include "core/text/sentencepiece_document.h"
 #include "core/text/sentencepiece_model.h"
+#include "core/text/t5_tokenizer.h"
 #include "core/text/tokenizer_json.h"
 #include "memory/formatted_string.h"
 #include "memory/mapped_file.h"
@@ -48,6 +49,18 @@ struct TokenizerFiles {
   }
 };
 
+// T5's, under the name that it has for pieces. NOT_FOUND when there is none.
+absl::Status ReadT5(const std::filesystem::path& folder, const Json& config,
+                    TokenizerFiles* files) {
+  files->path = folder / "spiece.model";
+  const auto bytes = ReadFile(files->path);
+  if (!bytes.ok()) return bytes.status();
+  auto document = T5TokenizerDocument(*bytes, config);
+  if (!document.ok()) return files->Named(document.status());
+  files->json = *std::move(document);
+  return absl::OkStatus();
+}
+
 absl::Status ReadPieces(const std::filesystem::path& folder, const Json& config,
                         const std::vector<Json>& tokens,
                         TokenizerFiles* files) {
@@ -82,13 +95,20 @@ absl::StatusOr<TokenizerFiles> ReadTokenizerFiles(const std::string& dir) {
   files.path = folder / "tokenizer.json";
   const auto text = ReadFile(files.path);
   if (absl::IsNotFound(text.status())) {
-    INLAY_RETURN_IF_ERROR(ReadPieces(folder, config, *tokens, &files));
-    return files;
+    const absl::Status t5 = IsT5Tokenizer(config)
+                                ? ReadT5(folder, config, &files)
+                                : absl::NotFoundError("another tokenizer");
+    if (absl::IsNotFound(t5)) {
+      INLAY_RETURN_IF_ERROR(ReadPieces(folder, config, *tokens, &files));
+      return files;
+    }
+    INLAY_RETURN_IF_ERROR(t5);
+  } else {
+    INLAY_RETURN_IF_ERROR(text.status());
+    auto json = ParseJson(*text, "tokenizer.json");
+    if (!json.ok()) return files.Named(json.status());
+    files.json = *std::move(json);
   }
-  INLAY_RETURN_IF_ERROR(text.status());
-  auto json = ParseJson(*text, "tokenizer.json");
-  if (!json.ok()) return files.Named(json.status());
-  files.json = *std::move(json);
   AddConfiguredTokens(*tokens, &files.json);
   return files;
 }

@@ -194,12 +194,29 @@ TEST(Cuda, EmbeddersGiveWhatTransformersGives) {
   if (engine == nullptr) GTEST_SKIP() << error.message();
   inlay_engine_release(engine);
   constexpr double kTolerance = 7.5e-2;
-  for (const char* name :
-       {"gemma3_embedding", "modernbert_labels", "distilbert_labels",
-        "electra_labels", "electra_narrow", "nomic_bert", "gte_labels",
-        "jina_embeddings_v3", "eurobert", "mpnet_labels", "nomic_bert_moe",
-        "albert_labels", "roberta_prelayernorm_labels", "xlm_roberta_xl_labels",
-        "ernie_labels", "megatron_bert_labels", "data2vec_text_labels"}) {
+  for (const char* name : {"gemma3_embedding",
+                           "modernbert_labels",
+                           "distilbert_labels",
+                           "electra_labels",
+                           "electra_narrow",
+                           "nomic_bert",
+                           "gte_labels",
+                           "jina_embeddings_v3",
+                           "eurobert",
+                           "mpnet_labels",
+                           "nomic_bert_moe",
+                           "albert_labels",
+                           "roberta_prelayernorm_labels",
+                           "xlm_roberta_xl_labels",
+                           "ernie_labels",
+                           "megatron_bert_labels",
+                           "data2vec_text_labels",
+                           "t5_encoder",
+                           "mt5_encoder",
+                           "umt5_encoder",
+                           "rembert_labels",
+                           "roformer_labels",
+                           "nomic_bert_labels"}) {
     SCOPED_TRACE(name);
     const std::string path = TestData() + "/models/" + name;
     nlohmann::json golden;

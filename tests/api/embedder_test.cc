@@ -13,6 +13,7 @@
 namespace inlay::testing {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
@@ -122,13 +123,14 @@ TEST_P(EmbedderTest, TheSameInAnyCompany) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, EmbedderTest,
-    ::testing::Values("gemma3_embedding", "modernbert_labels",
-                      "distilbert_labels", "electra_labels", "electra_narrow",
-                      "nomic_bert", "gte_labels", "jina_embeddings_v3",
-                      "eurobert", "mpnet_labels", "nomic_bert_moe",
-                      "albert_labels", "roberta_prelayernorm_labels",
-                      "xlm_roberta_xl_labels", "ernie_labels",
-                      "megatron_bert_labels", "data2vec_text_labels"));
+    ::testing::Values(
+        "gemma3_embedding", "modernbert_labels", "distilbert_labels",
+        "electra_labels", "electra_narrow", "nomic_bert", "gte_labels",
+        "jina_embeddings_v3", "eurobert", "mpnet_labels", "nomic_bert_moe",
+        "albert_labels", "roberta_prelayernorm_labels", "xlm_roberta_xl_labels",
+        "ernie_labels", "megatron_bert_labels", "data2vec_text_labels",
+        "t5_encoder", "mt5_encoder", "umt5_encoder", "rembert_labels",
+        "roformer_labels", "nomic_bert_labels"));
 
 // A copy of a model's folder, to change.
 class EmbedderCopyTest : public ::testing::Test {
@@ -402,6 +404,45 @@ TEST_F(EmbedderCopyTest, GgufOfDistilBert) {
           std::pair{"mean", INLAY_EMBEDDING_MEAN}}) {
       ExpectWithin(host.RunAlone(input.Embed(embedding)).embedding, one[key],
                    one["hidden_std"], input.name + " " + key);
+    }
+  }
+}
+
+// Without T5's Dense module, and at the largest distance that llama.cpp has.
+TEST_F(EmbedderCopyTest, GgufOfT5) {
+  for (const char* name : {"t5_encoder", "mt5_encoder", "umt5_encoder"}) {
+    SCOPED_TRACE(name);
+    Copy(name);
+    const std::string out = folder_ + "/t5.gguf";
+    auto options = Defaults(inlay_quantize_options_init_sized);
+    options.type = "f32";
+    options.num_threads = 1;
+    Error error;
+    const bool is_multilingual = std::string(name) == "mt5_encoder";
+    if (!is_multilingual) {
+      EXPECT_EQ(inlay_quantize(folder_.c_str(), out.c_str(), &options, nullptr,
+                               error.out()),
+                INLAY_UNSUPPORTED);
+      EXPECT_THAT(error.message(),
+                  AnyOf(HasSubstr("2_Dense"),
+                        HasSubstr("relative_attention_max_distance")));
+    }
+    Change("config.json", {{"relative_attention_max_distance", nullptr}});
+    std::filesystem::remove(folder_ + "/modules.json");
+    ASSERT_EQ(inlay_quantize(folder_.c_str(), out.c_str(), &options, nullptr,
+                             error.out()),
+              INLAY_OK)
+        << error.message();
+    const Host file(out);
+    const Host folder(folder_);
+    const Json golden = EmbedderJson(folder_ + "/golden.json");
+    for (const Json& one : golden["cases"]) {
+      const EmbedderCase input(one);
+      const auto request = input.Embed(INLAY_EMBEDDING_MEAN);
+      const auto got = file.RunAlone(request).embedding;
+      ExpectWithin(got, folder.RunAlone(request).embedding, 0.01, input.name);
+      if (std::string(name) == "umt5_encoder") continue;
+      ExpectWithin(got, one["mean"], one["hidden_std"], input.name);
     }
   }
 }

@@ -40,6 +40,7 @@ TEXTS = ["The hippo went to the bridge.", "a", "rain fell like stones on the win
          " ".join(json.loads(line)["text"] for line in (DATA / "pocket-eval" / "stories.jsonl").read_text().splitlines()[:1])[:330]]
 REMOVED = "(removed)"
 SIZES = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 96, "max_position_embeddings": 512}
+T5 = {"d_model": 64, "d_kv": 32, "d_ff": 96, "num_layers": 4, "num_heads": 3, "eos_token_id": 1}
 MODULE = "sentence_transformers.models."
 
 # Of each: its class, its keys, its tokenizer, how it pools, its Dense modules' outputs, and keys that published files have otherwise.
@@ -72,12 +73,20 @@ FAMILIES = {
     "gemma3_text": ("Gemma3TextModel", {**SIZES, "num_hidden_layers": 6, "num_key_value_heads": 1, "head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 24,
                                         "use_bidirectional_attention": True, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}, "spm_bpe", "mean", [96, 64],
                     {"rope_parameters": REMOVED, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0, "sliding_window": 24}),
+    "t5": ("T5EncoderModel", {**T5, "feed_forward_proj": "relu"}, "t5", "mean", [], {}),
+    "t5_gated": ("T5EncoderModel", {**T5, "feed_forward_proj": "gated-gelu"}, "t5", "mean", [], {}),
+    "t5_whole": ("T5ForConditionalGeneration", {**T5, "feed_forward_proj": "gated-gelu", "num_decoder_layers": 2, "decoder_start_token_id": 0}, "t5", "mean", [], {}),
+    "umt5": ("UMT5EncoderModel", {**T5, "feed_forward_proj": "gated-gelu"}, "t5", "mean", [], {}),
 }
 # The converter drops BERT's pooler: such files are refused, and llama.cpp's scores of what inlay quantize writes stand beside Inlay's of the folder.
 NOT_CONVERTED = {"bert_reranker"}
 # What the converter knows under another name: files with code of their own, adapters and all.
 CONVERTED_AS = {"jina_embeddings_v3": {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta", "lora_adaptations": ["text-matching"],
-                                       "rotary_emb_base": 20000.0}}
+                                       "rotary_emb_base": 20000.0},
+                # T5's converter makes a file of UMT5's encoder, too.
+                "umt5": {"architectures": ["T5EncoderModel"]}}
+# Whose file has a decoder, which llama.cpp runs and inlay quantize does not write.
+WHOLE = {"t5_whole"}
 
 
 def randomise(model):
@@ -87,6 +96,8 @@ def randomise(model):
         drawn = torch.randn(p.shape, generator=generator)
         if p.dim() >= 2:
             drawn *= 1.2 / p.shape[-1] ** 0.5
+            if name.endswith("SelfAttention.q.weight"):  # T5's scores are not scaled
+                drawn *= 0.2
         elif "norm" in name.lower():
             drawn = p.float() + 0.3 * drawn
         else:
@@ -119,6 +130,11 @@ def write_tokenizer(folder, kind):
                             remove_extra_whitespaces=False, normalization_rule_name="identity", user_defined_symbols=["<mask>"])
         (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GemmaTokenizer", "add_bos_token": True, "add_eos_token": True, "bos_token": "<bos>",
                                                                   "eos_token": "<eos>", "pad_token": "<pad>", "unk_token": "<unk>"}))
+        return 512
+    if kind == "t5":
+        train_sentencepiece(folder / "spiece.model", "unigram", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "T5Tokenizer", "extra_ids": 0, "eos_token": "</s>", "pad_token": "<pad>",
+                                                                  "unk_token": "<unk>"}))
         return 512
     return write_unigram(folder)
 
@@ -177,7 +193,7 @@ def make(folder, kind, keys, tokenizer, pooling, dense, others):
     path = folder / "config.json"
     written = json.loads(path.read_text()) | others
     path.write_text(json.dumps({k: v for k, v in written.items() if v != REMOVED}))
-    write_modules(folder, pooling, dense, keys.get("hidden_size", keys.get("dim")))
+    write_modules(folder, pooling, dense, keys.get("hidden_size", keys.get("dim", keys.get("d_model"))))
 
 
 def convert(llama, folder, out):
@@ -186,6 +202,7 @@ def convert(llama, folder, out):
             "from conversion.base import TextModel\n"
             "import json, pathlib\n"
             "def name(self, tokenizer):\n"
+            "    if not (self.dir_model / 'tokenizer.json').exists(): return 'default'\n"
             "    if 'WordPiece' in (self.dir_model / 'tokenizer.json').read_text(): return 'jina-v2-en'\n"
             "    return {'roberta': 'roberta-bpe', 'modernbert': 'modern-bert'}.get(json.loads((self.dir_model / 'config.json').read_text())['model_type'], 'gpt-2')\n"
             "TextModel.get_vocab_base_pre = name\n"
@@ -233,6 +250,9 @@ p.cpuparams.n_threads = 1
 labels = sys.argv[2] == "labels"
 if labels:
     p.pooling_type = x.llama_pooling_type.LLAMA_POOLING_TYPE_RANK
+elif sys.argv[1].split("/")[-1] == "converted.gguf" and "t5" in sys.argv[1].split("/")[-2]:  # its converter says neither
+    p.pooling_type = x.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+    p.attention_type = x.llama_attention_type.LLAMA_ATTENTION_TYPE_NON_CAUSAL
 server = x.Server(p)
 texts = json.load(sys.stdin)
 if labels:
@@ -305,12 +325,13 @@ def main():
                 done = subprocess.run([args.inlay, "quantize", folder, written, "--type", "f32"], capture_output=True, text=True, check=False)
                 if done.returncode != 0:
                     raise RuntimeError(f"inlay quantize: {done.stderr.strip()[-300:]}")
-                return llama_cpp(written, labels), None if name in NOT_CONVERTED else llama_cpp(theirs, labels)
+                return llama_cpp(written, labels), None if name in NOT_CONVERTED | WHOLE else llama_cpp(theirs, labels)
 
-            if name in NOT_CONVERTED:
+            if name not in NOT_CONVERTED:
+                compare("read", 1e-5, read)
+            if name in NOT_CONVERTED | WHOLE:
                 compare("written", rounding, lambda: (write()[0], own))
                 continue
-            compare("read", 1e-5, read)
             compare("written", 1e-5, write)
             compare("llama", rounding, lambda: (llama_cpp(theirs, labels), own))
     sys.exit(different > 0)

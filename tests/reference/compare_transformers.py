@@ -65,7 +65,7 @@ def randomise(model):
     generator = torch.Generator().manual_seed(1)
     biases = [(name, b) for name, b in model.named_buffers() if "correction_bias" in name or "expert_bias" in name or "layer_scalar" in name]
     for name, p in [*model.named_parameters(), *biases]:
-        if not p.is_floating_point():
+        if not p.is_floating_point() or "encoder.embed_positions" in name:  # RoFormer's are computed
             continue
         drawn = torch.randn(p.shape, generator=generator)
         if p.dim() >= 2:

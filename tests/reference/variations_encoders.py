@@ -7,6 +7,18 @@ PLAIN = rope()["rope_parameters"]
 BERT_CASES = [{"hidden_act": "relu"}, {"hidden_act": "gelu_new"}, {"hidden_act": "silu"}, {"layer_norm_eps": 0.1}, {"type_vocab_size": 1}, {"type_vocab_size": 4},
               {"num_attention_heads": 3}, {"position_embedding_type": "relative_key"}]
 
+T5 = {"class": "AutoModelForTextEncoding",
+      "base": {**NO_KV, "hidden_size": "(removed)", "num_hidden_layers": "(removed)", "num_attention_heads": "(removed)", "intermediate_size": "(removed)",
+               "max_position_embeddings": "(removed)", "d_model": 48, "num_layers": 3, "num_heads": 4, "d_ff": 64, "d_kv": 16, "eos_token_id": 1},
+      "cases": [{"feed_forward_proj": "relu"}, {"feed_forward_proj": "gated-gelu"}, {"feed_forward_proj": "gated-silu"}, {"feed_forward_proj": "gelu"},
+                {"feed_forward_proj": "gated-relu"}, {"layer_norm_epsilon": 0.1}, {"num_heads": 3}, {"d_kv": 10}, {"d_ff": 40}, {"num_decoder_layers": 5}, {"n_positions": 64},
+                {"relative_attention_num_buckets": 8}, {"relative_attention_num_buckets": 4}, {"relative_attention_num_buckets": 13}, {"relative_attention_num_buckets": 2},
+                {"relative_attention_max_distance": 16}, {"relative_attention_max_distance": 9}, {"relative_attention_max_distance": 8},
+                {"relative_attention_max_distance": 5000}, {"tie_word_embeddings": False}],
+      "edits": [({"feed_forward_proj": "gated-gelu"}, {"dense_act_fn": "gelu"}), ({"feed_forward_proj": "gated-gelu"}, {"feed_forward_proj": "gated-relu"}),
+                ({}, {"d_model": "(removed)", "num_heads": "(removed)", "num_layers": "(removed)", "d_kv": "(removed)", "hidden_size": 48, "num_attention_heads": 4,
+                      "num_hidden_layers": 3, "head_dim": 16})]}
+
 FAMILIES = {
     "gemma3_text": {"class": "AutoModel", "base": {"use_bidirectional_attention": True, "sliding_window": 16, "head_dim": 12, "query_pre_attn_scalar": 12}, "cases": [
         {"sliding_window": 2}, {"sliding_window": 3}, {"sliding_window": 17}, {"sliding_window": 200}, {"layer_types": MIXED}, {"layer_types": FULL_FIRST},
@@ -46,5 +58,12 @@ FAMILIES = {
     "olmo2": {"base": BOTH_WAYS, "cases": HEADS},
     "phi3": {"base": BOTH_WAYS, "cases": [{"sliding_window": 5}, *HEADS]},
     "megatron-bert": {"class": "AutoModel", "base": NO_KV, "cases": BERT_CASES},
+    "rembert": {"class": "AutoModel", "base": {**NO_KV, "input_embedding_size": 24}, "cases": [*BERT_CASES, {"input_embedding_size": 48}, {"input_embedding_size": 64},
+                                                                                            {"output_embedding_size": 30}]},
+    "roformer": {"class": "AutoModel", "base": NO_KV, "cases": [*BERT_CASES, {"embedding_size": 24}, {"embedding_size": 48}, {"embedding_size": 64},
+                                                               {"rotary_value": True}, {"max_position_embeddings": 50}]},
+    "t5": T5,
+    "mt5": T5,
+    "umt5": T5,
     "data2vec-text": {"class": "AutoModel", "base": NO_KV, "cases": [*BERT_CASES, {"pad_token_id": 5}]},
 }

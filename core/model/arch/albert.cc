@@ -33,14 +33,6 @@ absl::StatusOr<DecoderSpec> AlbertSpec(const Json& json) {
                                          {"num_attention_heads", 64},
                                          {"intermediate_size", 16384},
                                          {"hidden_act", "gelu_new"}})));
-  INLAY_ASSIGN_OR_RETURN(const int64_t width,
-                         JsonInt(json, "embedding_size", 128, 1, kMaxHidden));
-  if (width > config.hidden) {
-    return absl::UnimplementedError(FormattedString(
-        "config.json: embedding_size is %d with hidden_size %d; supported are "
-        "embeddings at most as wide as the network",
-        width, config.hidden));
-  }
   INLAY_ASSIGN_OR_RETURN(const int64_t groups,
                          JsonInt(json, "num_hidden_groups", 1, 1, kMaxLayers));
   INLAY_ASSIGN_OR_RETURN(
@@ -48,11 +40,9 @@ absl::StatusOr<DecoderSpec> AlbertSpec(const Json& json) {
       JsonInt(json, "inner_group_num", 1, 1, kMaxLayers / config.layers));
   const std::string prefix = "albert.";
   DecoderSpec spec = BertStyleSpec(config, 0, prefix);
-  spec.embedding_projection = EmbeddingProjectionSpec{
-      .input = {prefix + "encoder.embedding_hidden_mapping_in", config.hidden,
-                width, true},
-      .output = {},
-      .comes_last = true};
+  INLAY_RETURN_IF_ERROR(ReadNarrowEmbedding(
+      json, {"embedding_size", 128},
+      prefix + "encoder.embedding_hidden_mapping_in", true, &spec));
   spec.shares_layers = true;
   spec.layers.clear();
   for (int64_t i = 0; i < config.layers; ++i) {

@@ -1,7 +1,8 @@
 // BERT (Devlin et al., arXiv:1810.04805), RoBERTa (Liu et al.,
 // arXiv:1907.11692; XLM-R, CamemBERT and data2vec's for text, arXiv:2202.03555,
 // are ones), whose learned positions begin after the padding id, ELECTRA (Clark
-// et al., arXiv:2003.10555), whose discriminator is BERT's network, and ERNIE
+// et al., arXiv:2003.10555), whose discriminator is BERT's network, RemBERT
+// (Chung et al., arXiv:2010.12821), whose embeddings are narrower, and ERNIE
 // (Sun et al., arXiv:1907.12412 and 2107.02137), whose tokens may have a task.
 // Of heads the classifier of sequences is loaded.
 #include <string>
@@ -11,7 +12,6 @@
 #include "core/model/arch/bert_style.h"
 #include "core/model/decoder.h"
 #include "core/model/hf_config.h"
-#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -35,21 +35,25 @@ absl::StatusOr<DecoderSpec> ElectraSpec(const Json& json) {
                                          {"num_attention_heads", 4},
                                          {"intermediate_size", 1024}});
   INLAY_ASSIGN_OR_RETURN(const BertConfig config, ReadBertConfig(sized));
-  INLAY_ASSIGN_OR_RETURN(const int64_t width,
-                         JsonInt(json, "embedding_size", 128, 1, kMaxHidden));
-  if (width > config.hidden) {
-    return absl::UnimplementedError(FormattedString(
-        "config.json: embedding_size is %d with hidden_size %d; supported are "
-        "embeddings at most as wide as the network",
-        width, config.hidden));
-  }
   DecoderSpec spec = BertStyleSpec(config, 0, "electra.");
-  if (width < config.hidden) {
-    spec.embedding_projection = EmbeddingProjectionSpec{
-        .input = {"electra.embeddings_project", config.hidden, width, true},
-        .output = {},
-        .comes_last = true};
-  }
+  INLAY_RETURN_IF_ERROR(ReadNarrowEmbedding(json, {"embedding_size", 128},
+                                            "electra.embeddings_project", false,
+                                            &spec));
+  return spec;
+}
+
+absl::StatusOr<DecoderSpec> RemBertSpec(const Json& json) {
+  // RemBertConfig's.
+  const Json sized = WithDefaults(json, {{"vocab_size", 250300},
+                                         {"hidden_size", 1152},
+                                         {"num_hidden_layers", 32},
+                                         {"num_attention_heads", 18},
+                                         {"intermediate_size", 4608}});
+  INLAY_ASSIGN_OR_RETURN(const BertConfig config, ReadBertConfig(sized));
+  DecoderSpec spec = BertStyleSpec(config, 0, "rembert.");
+  INLAY_RETURN_IF_ERROR(ReadNarrowEmbedding(
+      json, {"input_embedding_size", 256},
+      "rembert.encoder.embedding_hidden_mapping_in", true, &spec));
   return spec;
 }
 
@@ -129,6 +133,19 @@ absl::StatusOr<std::unique_ptr<Model>> MakeErnie(const Json& json,
   INLAY_ASSIGN_OR_RETURN(DecoderSpec spec, ErnieSpec(json));
   if (HasLabels(build)) {
     HeadLayerSpec dense = Dense("ernie.pooler.dense", spec.hidden_size);
+    dense.tanh = true;
+    INLAY_ASSIGN_OR_RETURN(
+        spec.classifier,
+        BertStyleClassifier(json, std::move(dense), "classifier"));
+  }
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeRemBert(const Json& json,
+                                                   ModelBuild& build) {
+  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec, RemBertSpec(json));
+  if (HasLabels(build)) {
+    HeadLayerSpec dense = Dense("rembert.pooler.dense", spec.hidden_size);
     dense.tanh = true;
     INLAY_ASSIGN_OR_RETURN(
         spec.classifier,

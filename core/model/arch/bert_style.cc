@@ -146,6 +146,26 @@ DecoderSpec BertStyleSpec(const BertConfig& config, int64_t offset,
   return spec;
 }
 
+absl::Status ReadNarrowEmbedding(const Json& json, const EmbeddingWidthKey& key,
+                                 std::string linear, bool always,
+                                 DecoderSpec* spec) {
+  const int64_t hidden = spec->hidden_size;
+  INLAY_ASSIGN_OR_RETURN(const int64_t width,
+                         JsonInt(json, key.name, key.fallback, 1, kMaxHidden));
+  if (width > hidden) {
+    return absl::UnimplementedError(FormattedString(
+        "config.json: %s is %d with hidden_size %d; supported are embeddings "
+        "at most as wide as the network",
+        key.name, width, hidden));
+  }
+  if (width == hidden && !always) return absl::OkStatus();
+  spec->embedding_projection =
+      EmbeddingProjectionSpec{.input = {std::move(linear), hidden, width, true},
+                              .output = {},
+                              .comes_last = true};
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ClassifierSpec> BertStyleClassifier(const Json& json,
                                                    HeadLayerSpec dense,
                                                    std::string output) {

@@ -64,6 +64,20 @@ DecoderSpec BertStyleSpec(const BertConfig& config, int64_t offset,
                           const char* layers = "encoder.layer.",
                           const BertLayerNames& names = {});
 
+// The key that says how wide embeddings are, and what that is where config.json
+// is silent.
+struct EmbeddingWidthKey {
+  const char* name;
+  int64_t fallback;
+};
+
+// Embeddings at most as wide as the network, and the layer `linear` behind
+// their norm, which is there `always` or where they are narrower.
+// UNIMPLEMENTED for wider ones.
+absl::Status ReadNarrowEmbedding(const Json& json, const EmbeddingWidthKey& key,
+                                 std::string linear, bool always,
+                                 DecoderSpec* spec);
+
 // `labels` of config.json, as ClassificationDefaults has them, of the first
 // token's state: through `dense`, then `output`.
 absl::StatusOr<ClassifierSpec> BertStyleClassifier(const Json& json,

@@ -193,7 +193,17 @@ LayerSpec NomicBertLayer(const BertConfig& config, const NomicConfig& nomic,
   return layer;
 }
 
-absl::StatusOr<DecoderSpec> NomicBertSpec(const Json& json) {
+// Of files with a head; the published network alone has none.
+std::string NomicPrefix(const ModelBuild& build) {
+  constexpr char kPrefix[] = "nomic_bert.";
+  return build.weights.Has(std::string(kPrefix) +
+                           "embeddings.word_embeddings.weight")
+             ? kPrefix
+             : "";
+}
+
+absl::StatusOr<DecoderSpec> NomicBertSpec(const Json& json,
+                                          const std::string& prefix) {
   INLAY_RETURN_IF_ERROR(CheckKeys(json));
   INLAY_ASSIGN_OR_RETURN(const NomicConfig nomic, ReadNomic(json));
   INLAY_ASSIGN_OR_RETURN(const Json usual, UsualConfig(json));
@@ -212,15 +222,15 @@ absl::StatusOr<DecoderSpec> NomicBertSpec(const Json& json) {
   decoder.max_positions = config.positions;
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
                          ReadRope(usual, decoder, {.theta = 1000.0}));
-  DecoderSpec spec = BertStyleSpec(config, 0, "");
+  DecoderSpec spec = BertStyleSpec(config, 0, prefix);
   spec.position_embedding.clear();
-  spec.embedding_norm.name = "emb_ln";
+  spec.embedding_norm.name = prefix + "emb_ln";
   spec.ropes = {rope};
   spec.layers.clear();
   for (int64_t i = 0; i < config.layers; ++i) {
-    spec.layers.push_back(
-        NomicBertLayer(config, nomic, FormattedString("encoder.layers.%d.", i),
-                       nomic.is_moe(i)));
+    spec.layers.push_back(NomicBertLayer(
+        config, nomic, FormattedString("%sencoder.layers.%d.", prefix, i),
+        nomic.is_moe(i)));
   }
   return spec;
 }
@@ -229,7 +239,17 @@ absl::StatusOr<DecoderSpec> NomicBertSpec(const Json& json) {
 
 absl::StatusOr<std::unique_ptr<Model>> MakeNomicBert(const Json& json,
                                                      ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, NomicBertSpec(json));
+  const std::string prefix = NomicPrefix(build);
+  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec, NomicBertSpec(json, prefix));
+  if (HasLabels(build)) {
+    HeadLayerSpec pooler;
+    pooler.linear = {prefix + "pooler.dense", spec.hidden_size,
+                     spec.hidden_size, true};
+    pooler.tanh = true;
+    INLAY_ASSIGN_OR_RETURN(
+        spec.classifier,
+        BertStyleClassifier(json, std::move(pooler), "classifier"));
+  }
   return BuildDecoder(spec, build);
 }
 

@@ -72,6 +72,7 @@ Json SmallConfig(const std::string& architecture) {
       architecture.starts_with("Albert")) {
     config["embedding_size"] = config["hidden_size"];
   }
+  if (architecture.starts_with("RemBert")) config["input_embedding_size"] = 16;
   return config;
 }
 

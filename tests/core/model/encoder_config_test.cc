@@ -121,6 +121,14 @@ TEST_F(EncoderConfigTest, RefusesByName) {
       {"megatron_bert_labels", "num_attention_heads", 5, kBadEncoder},
       {"data2vec_text_labels", "is_decoder", true, kNoSuchEncoder},
       {"data2vec_text_labels", "pad_token_id", 81, kBadEncoder},
+      {"rembert_labels", "input_embedding_size", 33, kNoSuchEncoder},
+      {"rembert_labels", "input_embedding_size", 0, kBadEncoder},
+      {"rembert_labels", "is_decoder", true, kNoSuchEncoder},
+      {"roformer_labels", "embedding_size", 33, kNoSuchEncoder},
+      {"roformer_labels", "rotary_value", true, kNoSuchEncoder},
+      {"roformer_labels", "rotary_value", 1, kBadEncoder},
+      {"roformer_labels", "is_decoder", true, kNoSuchEncoder},
+      {"roformer_labels", "hidden_act", "mish", kNoSuchEncoder},
       {"ernie_labels", "task_type_vocab_size", 0, kBadEncoder},
       {"ernie_labels", "use_task_id", "yes", kBadEncoder},
       {"gemma3_embedding", "sliding_window", 1, kNoSuchEncoder},
@@ -410,6 +418,40 @@ TEST_F(EncoderConfigTest, DefaultsOfMegatronBert) {
   ASSERT_EQ(spec->layers.size(), 24u);
   EXPECT_EQ(Attention(*spec, 0).num_heads, 16);
   EXPECT_EQ(spec->position_offset, 0);
+}
+
+TEST_F(EncoderConfigTest, DefaultsOfRemBert) {
+  const auto spec =
+      Describe("rembert_labels", {{"vocab_size", nullptr},
+                                  {"hidden_size", nullptr},
+                                  {"num_hidden_layers", nullptr},
+                                  {"num_attention_heads", nullptr},
+                                  {"intermediate_size", nullptr},
+                                  {"input_embedding_size", nullptr}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->hidden_size, 1152);
+  EXPECT_EQ(spec->vocab_size, 250300);
+  ASSERT_EQ(spec->layers.size(), 32u);
+  EXPECT_EQ(Attention(*spec, 0).num_heads, 18);
+  ASSERT_TRUE(spec->embedding_projection.has_value());
+  EXPECT_EQ(spec->embedding_projection->width(), 256);
+  // The layer is there where nothing is narrower, too.
+  const auto wide = Describe("rembert_labels", {{"input_embedding_size", 32}});
+  ASSERT_TRUE(wide.ok()) << wide.status();
+  EXPECT_TRUE(wide->embedding_projection.has_value());
+}
+
+TEST_F(EncoderConfigTest, DefaultsOfRoFormer) {
+  const auto spec =
+      Describe("roformer_labels", {{"vocab_size", nullptr},
+                                   {"max_position_embeddings", nullptr},
+                                   {"embedding_size", nullptr}});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->vocab_size, 50000);
+  EXPECT_EQ(spec->max_positions, 1536);
+  EXPECT_FALSE(spec->embedding_projection.has_value());
+  EXPECT_EQ(spec->ropes[0].theta, 10000.0);
+  EXPECT_EQ(Attention(*spec, 0).rope_style, RopeStyle::kInterleaved);
 }
 
 // Positions are RoBERTa's.

@@ -76,6 +76,40 @@ TEST_P(Weights, Transposed) {
   EXPECT_EQ(narrow->row<uint16_t>(1)[0], F32ToBF16(-2));
 }
 
+// T5's tables of distances, in blocks too (llama.cpp's converter rounds those
+// of 32 n heads).
+TEST_P(Weights, RowsTurned) {
+  const uint16_t scale = F32ToF16(0.5f);
+  std::string blocks;
+  for (int row = 0; row < 3; ++row) {
+    blocks.append(reinterpret_cast<const char*>(&scale), sizeof(scale));
+    for (int i = 0; i < 32; ++i) blocks += static_cast<char>(i - 10 * row);
+  }
+  source_->Add("blocks", DType::kQ8_0, {3, 32}, blocks.data());
+  WeightLoader plan = Loader(WeightLoader::Mode::kPlan);
+  WeightLoader loader = Loader();
+  for (WeightLoader* one : {&plan, &loader}) {
+    const auto plain = one->TurnedRows("model.m", 2, 3, {1, 0, 1});
+    const auto wide = one->TurnedRows("blocks", 3, 32, {2, 0});
+    ASSERT_TRUE(plain.ok() && wide.ok()) << plain.status() << wide.status();
+    EXPECT_EQ(one->num_parameters(), 6u + 96u);
+    EXPECT_EQ(one->bytes(), 24u + 102u);
+    if (one == &plan) {
+      EXPECT_EQ(*wide, nullptr);
+      continue;
+    }
+    const float* p = *plain;
+    EXPECT_EQ(std::vector<float>(p, p + 9),
+              (std::vector<float>{4, 1, 4, 5, 2, 5, 6, 3, 6}));
+    for (int head = 0; head < 32; ++head) {
+      EXPECT_EQ((*wide)[2 * head], 0.5f * static_cast<float>(head - 20));
+      EXPECT_EQ((*wide)[2 * head + 1], 0.5f * static_cast<float>(head));
+    }
+  }
+  const absl::Status wrong = loader.TurnedRows("blocks", 2, 32, {0}).status();
+  EXPECT_EQ(wrong.code(), absl::StatusCode::kInvalidArgument) << wrong;
+}
+
 TEST_P(Weights, VectorsAreWidened) {
   WeightLoader loader = Loader();
   for (const char* name : {"bare.b", "h"}) {

@@ -39,6 +39,12 @@ constexpr Wrong kWrong[] = {
      R"({"rope_parameters": {"rope_type": "linear"}})"},
     {"nomic_bert", "max_trained_positions",
      R"({"rotary_scaling_factor": 2, "max_trained_positions": 0})", kBad},
+    {"mt5_encoder", "relative_attention_max_distance",
+     R"({"relative_attention_max_distance": 64})"},
+    {"mt5_encoder", "feed_forward_proj",
+     R"({"feed_forward_proj": "gated-silu"})"},
+    {"mt5_encoder", "dense_act_fn", R"({"dense_act_fn": "relu"})"},
+    {"mt5_encoder", "num_layers", nullptr, kBad},
     {"nomic_bert_moe", "experts_bias", R"({"experts_bias": true})"},
     {"nomic_bert_moe", "rope_scaling",
      R"({"rope_scaling": {"type": "linear"}})"},
@@ -329,7 +335,8 @@ TEST(GgufFamilyErrors, AnyConfigIsAnErrorAtMost) {
                             "eurobert",
                             "modernbert_labels",
                             "gemma3_embedding",
-                            "distilbert_labels"}) {
+                            "distilbert_labels",
+                            "mt5_encoder"}) {
     const ModelFiles plain = Sayable(model);
     for (const auto& [key, value] : plain.config.items()) {
       for (const Json& other : {Json::object({{"a", 1}}), Json("text"),

@@ -140,9 +140,10 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("bbpe_deepseek_v3", "bbpe_gpt2", "bbpe_llama3",
                       "bbpe_o200k", "bbpe_qwen2", "bbpe_roberta", "spbpe_gemma",
                       "spbpe_llama2", "spbpe_metaspace", "unigram_bytefallback",
-                      "unigram_nfkc", "wordpiece_cased", "wordpiece_mpnet",
-                      "wordpiece_uncased", "spm_bpe", "spm_bpe_user_symbols",
-                      "spm_unigram", "spm_unigram_bytes"),
+                      "unigram_nfkc", "unigram_t5", "wordpiece_cased",
+                      "wordpiece_mpnet", "wordpiece_uncased", "spm_bpe",
+                      "spm_bpe_user_symbols", "spm_unigram",
+                      "spm_unigram_bytes"),
     [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

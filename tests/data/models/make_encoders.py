@@ -19,6 +19,13 @@ TOKENS = dict(vocab_size=64, pad_token_id=0)
 LENGTHS = (1, 6, 25, 70)  # beyond windows both ways
 BERT = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, hidden_act='gelu', max_position_embeddings=80, type_vocab_size=2,
             layer_norm_eps=1e-12, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, position_embedding_type='absolute')
+NOMIC_FILES = dict(hidden_size=None, num_hidden_layers=None, num_attention_heads=None, intermediate_size=None, hidden_act=None, layer_norm_eps=None,
+                   max_position_embeddings=None, rope_parameters=None, head_dim=None, n_embd=32, n_layer=2, n_head=2, n_inner=48, n_positions=80,
+                   activation_function='swiglu', layer_norm_epsilon=1e-12, rotary_emb_base=1000, rotary_emb_fraction=1.0, rotary_emb_interleaved=False,
+                   rotary_scaling_factor=None, qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False, causal=False, prenorm=False)
+T5 = dict(d_model=32, d_kv=16, d_ff=32, num_layers=2, num_heads=3, relative_attention_num_buckets=32, layer_norm_epsilon=1e-6, dropout_rate=0.1,
+          initializer_factor=1.0, eos_token_id=1)
+T5_FILES = dict(is_encoder_decoder=True, use_cache=True, decoder_start_token_id=0, n_positions=112)
 MODULE = 'sentence_transformers.models.'
 
 # Of each: its class, its keys as its config class has them, keys that published files have instead or besides (None: they have not), how it pools, and its
@@ -40,12 +47,7 @@ ENCODERS = {
     'distilbert_labels': ('DistilBertForSequenceClassification', dict(dim=32, n_layers=2, n_heads=2, hidden_dim=48, activation='gelu', max_position_embeddings=80,
                                                                       num_labels=2), {}, 'mean', False, [(24, True, 'torch.nn.modules.activation.Tanh')]),
     'electra_labels': ('ElectraForSequenceClassification', dict(BERT, embedding_size=32, num_labels=3), {}, 'cls', False, []),
-    'nomic_bert': ('NomicBertModel', dict(BERT, hidden_act='silu', position_embedding_type=None),
-                   dict(hidden_size=None, num_hidden_layers=None, num_attention_heads=None, intermediate_size=None, hidden_act=None, layer_norm_eps=None,
-                        max_position_embeddings=None, rope_parameters=None, head_dim=None, n_embd=32, n_layer=2, n_head=2, n_inner=48, n_positions=80,
-                        activation_function='swiglu', layer_norm_epsilon=1e-12, rotary_emb_base=1000, rotary_emb_fraction=1.0, rotary_emb_interleaved=False,
-                        rotary_scaling_factor=None, qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False, causal=False, prenorm=False),
-                   'mean', True, []),
+    'nomic_bert': ('NomicBertModel', dict(BERT, hidden_act='silu', position_embedding_type=None), NOMIC_FILES, 'mean', True, []),
     # GTE as it is published, with code of its own: "new"; NTK-aware scaling is what transformers' config has as a base and a factor.
     'gte_labels': ('GteForSequenceClassification', dict(BERT, position_embedding_type=None, type_vocab_size=1, num_labels=1,
                                                         rope_parameters=dict(rope_type='linear', rope_theta=20000.0 * 8, factor=8.0 ** (2 / 16))),
@@ -78,18 +80,36 @@ ENCODERS = {
     'megatron_bert_labels': ('MegatronBertForSequenceClassification', dict(BERT, position_embedding_type=None, num_hidden_layers=1, num_labels=3), {}, 'mean', True, []),
     'data2vec_text_labels': ('Data2VecTextForSequenceClassification', dict(BERT, position_embedding_type=None, num_hidden_layers=1, pad_token_id=1, type_vocab_size=1,
                                                                            max_position_embeddings=82, layer_norm_eps=1e-5, num_labels=2), {}, 'mean', True, []),
+    # sentence-t5's: heads are wider than the network, keys further than 90 have the last bucket. Files say what only the decoder has.
+    't5_encoder': ('T5EncoderModel', dict(T5, feed_forward_proj='relu'), dict(T5_FILES, num_decoder_layers=2), 'mean', True, [(24, False, 'torch.nn.modules.linear.Identity')]),
+    'mt5_encoder': ('MT5EncoderModel', dict(T5, num_layers=1, feed_forward_proj='gated-gelu', tie_word_embeddings=False), dict(T5_FILES, num_decoder_layers=1), 'mean', False, []),
+    # A table of distances in each layer; as many buckets as no published model has, of which the last begins at 15.
+    'umt5_encoder': ('UMT5EncoderModel', dict(T5, feed_forward_proj='gated-gelu', relative_attention_num_buckets=12, relative_attention_max_distance=32),
+                     dict(T5_FILES, num_decoder_layers=2, n_positions=None), 'mean', False, []),
+    # Embeddings are narrower than the network in both; files of RoFormer's store sines and cosines.
+    'rembert_labels': ('RemBertForSequenceClassification', dict(BERT, position_embedding_type=None, num_hidden_layers=1, input_embedding_size=16,
+                                                                output_embedding_size=40, num_labels=3), {}, 'mean', True, []),
+    'roformer_labels': ('RoFormerForSequenceClassification', dict(BERT, position_embedding_type=None, num_hidden_layers=1, embedding_size=16, rotary_value=False,
+                                                                  num_labels=2), {}, 'mean', True, []),
+    # With a prefix, as files with a head have it.
+    'nomic_bert_labels': ('NomicBertForSequenceClassification', dict(BERT, hidden_act='silu', position_embedding_type=None, num_hidden_layers=1, num_labels=3),
+                          dict(NOMIC_FILES, n_layer=1), 'mean', True, []),
 }
-MORE_LENGTHS = {'mpnet_labels': (110,)}
+MORE_LENGTHS = {'mpnet_labels': (110,), 't5_encoder': (110,)}
 
 
 def randomise(model, generator):
     """Weights large enough that a part which is left out shows, norms and biases too; of bf16's values."""
     for name, p in model.named_parameters():
+        if 'encoder.embed_positions' in name:  # RoFormer's, computed
+            continue
         drawn = torch.randn(p.shape, generator=generator)
         if 'embed' in name and p.dim() == 2:
             drawn *= 0.5 if 'Gemma' in type(model).__name__ else 1.0
         elif p.dim() == 2:
             drawn *= 1.2 / p.shape[-1] ** 0.5
+            if name.endswith('SelfAttention.q.weight'):  # T5's scores are not scaled
+                drawn *= 0.25
         elif 'norm' in name.lower() and name.endswith('weight'):
             drawn = p.float() + 0.2 * drawn
         else:
@@ -167,7 +187,7 @@ def main():
         arguments = {k: v for k, v in keys.items() if v is not None}
         if name == 'gemma3_embedding':
             arguments['rope_parameters'] = dict(full_attention=dict(rope_type='default', rope_theta=1000000.0), sliding_attention=dict(rope_type='default', rope_theta=10000.0))
-        if name == 'nomic_bert':
+        if name.startswith('nomic_bert'):
             arguments['rope_parameters'] = dict(rope_type='default', rope_theta=1000.0)
         config = model_class.config_class(**(TOKENS | arguments))
         config._attn_implementation = 'eager'

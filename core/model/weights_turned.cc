@@ -1,0 +1,63 @@
+// WeightLoader: small matrices that are turned, as float32.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/model/weights.h"
+#include "kernels/quant/quant.h"
+#include "memory/status.h"
+
+namespace inlay {
+
+absl::StatusOr<const float*> WeightLoader::TurnedFloats(const std::string& name,
+                                                        int64_t n, int64_t k,
+                                                        VectorKind kind,
+                                                        float (*map)(float)) {
+  std::vector<float> values(mode_ == Mode::kPlan ? 0
+                                                 : static_cast<size_t>(n * k));
+  INLAY_RETURN_IF_ERROR(Widen(name, {n, k}, kind, values.data()));
+  std::vector<float> turned(values.size());
+  const auto columns = static_cast<size_t>(k);
+  const auto rows = static_cast<size_t>(n);
+  for (size_t i = 0; i < values.size(); ++i) {
+    turned[i % columns * rows + i / columns] = map(values[i]);
+  }
+  return Constants(turned);
+}
+
+absl::StatusOr<const float*> WeightLoader::TurnedRows(
+    const std::string& name, int64_t n, int64_t k,
+    absl::Span<const int32_t> rows) {
+  const bool plans = mode_ == Mode::kPlan;
+  std::vector<float> values(plans ? 0 : static_cast<size_t>(n * k));
+  INLAY_RETURN_IF_ERROR(WidenTable(name, n, k, values.data()));
+  if (plans) return nullptr;
+  std::vector<float> turned;
+  turned.reserve(static_cast<size_t>(k) * rows.size());
+  for (int64_t column = 0; column < k; ++column) {
+    for (const int32_t row : rows) {
+      turned.push_back(values[static_cast<size_t>(row * k + column)]);
+    }
+  }
+  return Constants(turned);
+}
+
+absl::Status WeightLoader::WidenTable(const std::string& name, int64_t n,
+                                      int64_t k, float* values) {
+  const WeightInfo* info = files_.random ? nullptr : Lookup(name);
+  const BlockCodec* codec =
+      info == nullptr ? nullptr : FindBlockCodec(info->dtype);
+  if (codec == nullptr) return Widen(name, {n, k}, VectorKind::kBias, values);
+  INLAY_ASSIGN_OR_RETURN(info, Find(name, {n, k}));
+  Plan({name, info->shape, VectorKind::kBias, info});
+  INLAY_RETURN_IF_ERROR(Count(static_cast<uint64_t>(n * k), info->bytes));
+  if (mode_ == Mode::kPlan) return absl::OkStatus();
+  Buffer staging;
+  INLAY_ASSIGN_OR_RETURN(const std::byte* bytes, Bytes(*info, staging));
+  const FormatInfo& format = GetFormatInfo(info->dtype);
+  codec->decode(bytes, n * k / format.block_elements, values);
+  return absl::OkStatus();
+}
+
+}  // namespace inlay
