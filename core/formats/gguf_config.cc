@@ -18,6 +18,7 @@
 #include "core/formats/gguf_linear.h"
 #include "core/formats/gguf_llama4.h"
 #include "core/formats/gguf_minicpm.h"
+#include "core/formats/gguf_muse.h"
 #include "core/formats/gguf_rotary.h"
 #include "core/formats/gguf_selective.h"
 #include "core/formats/gguf_sizes.h"
@@ -111,6 +112,31 @@ absl::Status ReadStableLm(const GgufFiles& files, const GgufArchKeys& keys,
                          config);
 }
 
+// DeepSeek-V2's experts. A window is Unlimited-OCR's, of what comes after a
+// prompt.
+absl::Status ReadDeepseekOcr(const GgufArchKeys& keys,
+                             std::optional<int64_t> window, Json* config) {
+  constexpr char kGating[] = "expert_gating_func";
+  constexpr int64_t kSoftmax = 1;
+  INLAY_ASSIGN_OR_RETURN(const auto gating, keys.Int(kGating, 0, INT32_MAX));
+  const int64_t score = gating.value_or(0);
+  if (score != 0 && score != kSoftmax) {
+    return absl::UnimplementedError(
+        FormattedString("%s is %d, allowed: %d (softmax)", keys.Name(kGating),
+                        score, kSoftmax));
+  }
+  if (window.has_value()) {
+    return absl::UnimplementedError(
+        FormattedString("%s is %d, allowed: none",
+                        keys.Name("attention.sliding_window"), *window));
+  }
+  INLAY_ASSIGN_OR_RETURN(const auto groups,
+                         keys.Int("expert_group_count", 0, kMaxGgufSize));
+  (*config)["topk_method"] =
+      groups.value_or(1) > 1 ? "group_limited_greedy" : "greedy";
+  return absl::OkStatus();
+}
+
 // Files of OLMo 3 say "olmo2" too, and have windows.
 absl::Status ReadOlmo3(const GgufArchKeys& keys, const GgufSizes& sizes,
                        int64_t window, Json* config) {
@@ -201,6 +227,9 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "qwen3next" || keys.arch().starts_with("qwen35")) {
     return ReadGgufLinear(files, keys, sizes, config);
   }
+  if (keys.arch() == "deepseek2-ocr") {
+    return ReadDeepseekOcr(keys, window, config);
+  }
   if (keys.arch() == "deepseek32" || keys.arch() == "glm-dsa") {
     INLAY_RETURN_IF_ERROR(ReadGgufLatent(files, keys, sizes, config));
     return ReadGgufIndexer(keys, sizes, config);
@@ -246,6 +275,7 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "mellum") {
     return ReadGgufMellum(files, keys, sizes, config);
   }
+  if (keys.arch() == "muse-glimmer") return ReadGgufMuse(keys, sizes, config);
   if (keys.arch() == "cohere2moe") {
     return ReadGgufCohereMoe(files, keys, sizes, config);
   }

@@ -19,6 +19,7 @@
 #include "core/formats/gguf_linear_writer.h"
 #include "core/formats/gguf_llama4.h"
 #include "core/formats/gguf_minicpm.h"
+#include "core/formats/gguf_muse.h"
 #include "core/formats/gguf_rope_writer.h"
 #include "core/formats/gguf_selective.h"
 #include "core/formats/gguf_sizes.h"
@@ -32,20 +33,6 @@ namespace inlay {
 namespace {
 
 bool IsList(const Json* value) { return value != nullptr && value->is_array(); }
-
-// A dynamic scaling begins where the context ends that a file has.
-Json WithoutDynamicRope(const Json& config) {
-  Json plain = config;
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    const auto found = plain.find(key);
-    if (found == plain.end() || !found->is_object()) continue;
-    for (const char* type : {"rope_type", "type"}) {
-      const Json* name = JsonFind(*found, type);
-      if (name != nullptr && *name == "dynamic") (*found)[type] = "default";
-    }
-  }
-  return plain;
-}
 
 class ConfigWriter {
  public:
@@ -120,6 +107,7 @@ class ConfigWriter {
                      arch_.name == "olmoe" || arch_.name == "granitemoe" ||
                      arch_.name == "command-r" || arch_.name == "jais2" ||
                      arch_.name == "apertus" || arch_.name == "cohere2moe" ||
+                     arch_.name == "deepseek2-ocr" ||
                      arch_.name.starts_with("hunyuan");
     return all ? tensors_.heads.query : 0;
   }
@@ -229,8 +217,8 @@ class ConfigWriter {
   // Where the converter does it; others have the tokens alone.
   absl::Status WriteVocabulary() {
     for (const std::string_view arch :
-         {"deepseek2", "deepseek32", "glm-dsa", "kimi-linear", "lfm2",
-          "lfm2moe", "minicpm3", "falcon-h1", "exaone-moe", "mistral4",
+         {"deepseek2", "deepseek2-ocr", "deepseek32", "glm-dsa", "kimi-linear",
+          "lfm2", "lfm2moe", "minicpm3", "falcon-h1", "exaone-moe", "mistral4",
           "cohere2moe", "laguna"}) {
       if (arch_.name == arch)
         return keys_.CopyCount("vocab_size", "vocab_size");
@@ -339,6 +327,12 @@ class ConfigWriter {
     if (arch_.name == "minicpm3") return CheckMiniCpm3();
     if (arch_.name == "mistral3") return WriteMinistral();
     if (arch_.name == "dots1") return keys_.Expect("sliding_window", Json());
+    if (arch_.name == "muse-glimmer") {
+      return SetGgufMuse(keys_, head_dim_, &tensors_);
+    }
+    if (arch_.name == "deepseek2-ocr") {
+      return CheckGgufDeepseekOcr(keys_, tensors_.heads);
+    }
     if (arch_.name == "command-r") {
       return keys_.CopyNumber("logit_scale", "logit_scale", 0.0625);
     }

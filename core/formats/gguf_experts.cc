@@ -26,6 +26,7 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"kimi-linear", "moe_intermediate_size", true},
     {"deepseek", "moe_intermediate_size", false},
     {"deepseek2", "moe_intermediate_size", false},
+    {"deepseek2-ocr", "moe_intermediate_size", false},
     {"deepseek32", "moe_intermediate_size", false},
     {"glm-dsa", "moe_intermediate_size", false},
     {"glm4moe", "moe_intermediate_size", false},

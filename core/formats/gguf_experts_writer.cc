@@ -46,9 +46,10 @@ absl::Status CopyNeededCount(const char* from, std::string_view to,
 }
 
 bool IsDeepseekStyle(const GgufKeyWriter& keys) {
-  return IsOneOf(keys.arch(), {"deepseek2", "deepseek32", "glm-dsa", "glm4moe",
-                               "dots1", "kimi-linear", "nemotron_h_moe",
-                               "exaone-moe", "mistral4", "bailingmoe2"});
+  return IsOneOf(keys.arch(),
+                 {"deepseek2", "deepseek2-ocr", "deepseek32", "glm-dsa",
+                  "glm4moe", "dots1", "kimi-linear", "nemotron_h_moe",
+                  "exaone-moe", "mistral4", "bailingmoe2"});
 }
 
 // Layers without experts come first, and no others are.
@@ -85,7 +86,8 @@ absl::Status SetFirstDeepseekExperts(GgufKeyWriter& keys) {
 absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
   const Json& config = keys.config();
   const bool is_nemotron = keys.arch() == "nemotron_h_moe";
-  const bool is_v2 = keys.model_type() == "deepseek_v2";
+  const bool is_ocr = keys.arch() == "deepseek2-ocr";
+  const bool is_v2 = keys.model_type() == "deepseek_v2" || is_ocr;
   // All of its layers have experts, whatever config.json says.
   const bool is_solar = keys.model_type() == "solar_open";
   if (is_solar) {
@@ -134,7 +136,8 @@ absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
   }
   // V2 scales what it does not normalise.
   if (is_v2 && normalised) return keys.SetF32("expert_weights_scale", 1.0);
-  if (!keys.Has("routed_scaling_factor") && !is_nemotron && !is_solar) {
+  const bool is_needed = !is_nemotron && !is_solar && !is_ocr;
+  if (!keys.Has("routed_scaling_factor") && is_needed) {
     return keys.Size("routed_scaling_factor").status();
   }
   return keys.CopyNumber("routed_scaling_factor", "expert_weights_scale", 1.0);

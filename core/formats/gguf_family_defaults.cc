@@ -66,6 +66,7 @@ constexpr GgufFamilyDefaults kFamilyDefaults[] = {
     {"phimoe", 0, 1e6, 1.0, 1e-5},
     {"glm", 128, 1e4, 0.5, 1.5625e-7},
     {"afmoe", 128, 1e4, 1.0, 1e-5},
+    {"muse_glimmer_text", 128, 1e4, 1.0, 1e-5},
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The tables of gguf_arch.cc for Gemmas; gguf_names.h has the others. Source:
+// The tables of gguf_arch.cc for Gemmas and Muse Glimmer; gguf_names.h has the
+// others. Source:
 // llama.cpp's converter (tensor_mapping.py, conversion/gemma.py).
 #ifndef INLAY_CORE_FORMATS_GGUF_GEMMA_NAMES_H_
 #define INLAY_CORE_FORMATS_GGUF_GEMMA_NAMES_H_
@@ -36,6 +37,30 @@ inline constexpr GgufName kGemma2And3[] = {
      GgufLayout::kPlusOne},
     {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm",
      GgufLayout::kPlusOne},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm",
+     GgufLayout::kPlusOne},
+    {"blk.#.ffn_norm", "model.layers.#.pre_feedforward_layernorm",
+     GgufLayout::kPlusOne},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    {"blk.#.post_ffw_norm", "model.layers.#.post_feedforward_layernorm",
+     GgufLayout::kPlusOne},
+};
+
+// Its last norm is as it is; those of q and k are of files alone.
+inline constexpr GgufName kMuseGlimmer[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm", GgufLayout::kPlusOne},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj", GgufLayout::kQueryRows},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj", GgufLayout::kKeyRows},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_gate", "model.layers.#.self_attn.gate_proj"},
+    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
+    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},
     {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
     {"blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm",
      GgufLayout::kPlusOne},

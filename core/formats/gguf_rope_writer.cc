@@ -277,4 +277,17 @@ absl::Status SetGgufRope(const Json& config, const std::string& prefix,
   return RopeWriter(config, prefix, shape, writer, tensors).Write();
 }
 
+Json WithoutDynamicRope(const Json& config) {
+  Json plain = config;
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const auto found = plain.find(key);
+    if (found == plain.end() || !found->is_object()) continue;
+    for (const char* type : {"rope_type", "type"}) {
+      const Json* name = JsonFind(*found, type);
+      if (name != nullptr && *name == "dynamic") (*found)[type] = "default";
+    }
+  }
+  return plain;
+}
+
 }  // namespace inlay

@@ -32,6 +32,10 @@ absl::Status SetGgufRope(const Json& config, const std::string& prefix,
                          const GgufRopeShape& shape, GgufWriter* writer,
                          GgufConfigTensors* tensors);
 
+// `config` without a dynamic scaling: one begins where the context ends that a
+// file has.
+Json WithoutDynamicRope(const Json& config);
+
 }  // namespace inlay
 
 #endif  // INLAY_CORE_FORMATS_GGUF_ROPE_WRITER_H_

@@ -17,6 +17,8 @@ namespace {
 using Factors = std::optional<std::vector<float>>;
 
 absl::Status ReadDim(const GgufArchKeys& keys, int64_t head_dim, Json* config) {
+  // Files say 0 and mean whole heads.
+  if (keys.arch() == "deepseek2-ocr") return absl::OkStatus();
   INLAY_ASSIGN_OR_RETURN(const auto dim,
                          keys.Int("rope.dimension_count", 2, head_dim));
   if (!dim.has_value() || *dim == head_dim) {

@@ -24,7 +24,7 @@ struct Layout {
   int64_t groups = 0;
   int64_t queries = 1;
   std::vector<std::string_view> parts = {"q_proj", "k_proj", "v_proj"};
-  // Of one group: how many rows each part has, instead of units.
+  // Of a group: how many rows each part has, instead of units.
   std::vector<int64_t> rows = {};
 
   int64_t units() const {  // of a group
@@ -118,6 +118,23 @@ absl::StatusOr<std::optional<Layout>> LaraLayout(const Json& config) {
              {2 * key_heads * key_dim + values, values, heads, heads}});
 }
 
+// Head by head its queries and the gates of what it gives.
+absl::StatusOr<std::optional<Layout>> AxK2Layout(const Json& config) {
+  INLAY_ASSIGN_OR_RETURN(const int64_t heads,
+                         ReadHeads(config, "num_attention_heads", 32));
+  INLAY_ASSIGN_OR_RETURN(const int64_t key_dim,
+                         ReadHeads(config, "qk_nope_head_dim", 64));
+  INLAY_ASSIGN_OR_RETURN(const int64_t rope_dim,
+                         ReadHeads(config, "qk_rope_head_dim", 32));
+  INLAY_ASSIGN_OR_RETURN(const int64_t value_dim,
+                         ReadHeads(config, "v_head_dim", 64));
+  return std::optional(Layout{"self_attn.q_b_proj",
+                              heads,
+                              1,
+                              {"self_attn.q_proj", "self_attn.gate_proj"},
+                              {key_dim + rope_dim, value_dim}});
+}
+
 absl::StatusOr<std::optional<Layout>> ReadLayout(const Json& config) {
   const Json* type = JsonFind(config, "model_type");
   if (type == nullptr) return std::optional<Layout>();
@@ -131,6 +148,7 @@ absl::StatusOr<std::optional<Layout>> ReadLayout(const Json& config) {
     return std::optional(layout);
   }
   if (*type == "lara_mini") return LaraLayout(config);
+  if (*type == "axk2") return AxK2Layout(config);
   if (*type == "bloom") {
     layout.fused = "query_key_value";
     INLAY_ASSIGN_OR_RETURN(layout.groups, ReadNHead(config, 8));
@@ -196,16 +214,19 @@ absl::Status AddRowParts(const WeightInfo& info, size_t at,
                          std::vector<SlicedTensor>* tensors) {
   const int64_t all =
       std::accumulate(layout.rows.begin(), layout.rows.end(), int64_t{0});
-  if (info.shape.empty() || info.bytes == 0 || info.shape[0] != all) {
+  if (info.shape.empty() || info.bytes == 0 ||
+      info.shape[0] != layout.groups * all) {
     return absl::InvalidArgumentError(FormattedString(
         "tensor %s has shape [%s]; by config.json it must have %d rows",
-        Quoted(info.name), absl::StrJoin(info.shape, ", "), all));
+        Quoted(info.name), absl::StrJoin(info.shape, ", "),
+        layout.groups * all));
   }
   int64_t first = 0;
   for (size_t part = 0; part < layout.parts.size(); ++part) {
     std::string name = info.name;
     name.replace(at, layout.fused.size(), layout.parts[part]);
-    AddRows(info, std::move(name), first, layout.rows[part], all, 1, tensors);
+    AddRows(info, std::move(name), first, layout.rows[part], all, layout.groups,
+            tensors);
     first += layout.rows[part];
   }
   return absl::OkStatus();

@@ -1,8 +1,8 @@
 // Checkpoints that hold q, k and v in one tensor head by head, or an MLP's two
 // matrices with the gate last, as a WeightSource with one matrix each. Source:
 // transformers' gpt_neox, gpt_neox_japanese, persimmon, bloom, falcon,
-// gpt_bigcode, codegen, gte; conversion_mapping.py for sarvam_moe and
-// lara_mini; llama.cpp's converter for internlm2.
+// gpt_bigcode, codegen, gte; conversion_mapping.py for sarvam_moe, lara_mini
+// and axk2; llama.cpp's converter for internlm2.
 #ifndef INLAY_CORE_FORMATS_HEAD_SOURCE_H_
 #define INLAY_CORE_FORMATS_HEAD_SOURCE_H_
 
@@ -32,7 +32,9 @@ namespace inlay {
 //   gte, new         P.up_gate_proj     [up, gate]
 // come "P.up_proj" and "P.gate_proj"; and of
 //   lara_mini        P.linear_attn.in_proj  [q, k, v; z; b; a]
-// "P.linear_attn.in_proj_qkv", "_z", "_b" and "_a". All other tensors pass
+// "P.linear_attn.in_proj_qkv", "_z", "_b" and "_a"; and of
+//   axk2             P.self_attn.q_b_proj  [heads * (queries, gates)]
+// "P.self_attn.q_proj" and "P.self_attn.gate_proj". All other tensors pass
 // through; where there is no such tensor, `stored` comes back. INVALID_ARGUMENT
 // where rows are not whole parts of all heads.
 absl::StatusOr<std::shared_ptr<const WeightSource>> PresentHeads(

@@ -32,7 +32,8 @@ constexpr Multimodal kMultimodal[] = {
 
 // A text model that is a family under another model_type. `defaults`: what it
 // assumes where that family assumes something else. `fixed`: what it has
-// whatever its config says.
+// whatever its config says. `type` may be the whole's model_type instead: then
+// the family's text is meant that is in there.
 struct RenamedText {
   std::string_view type;
   std::string_view model_type;
@@ -95,6 +96,23 @@ constexpr RenamedText kRenamed[] = {
      R"({"attention_bias":false,"mlp_bias":false})"},
     {"hunyuan_vl_text", "hunyuan_v1_dense", "{}", R"({"use_qk_norm":true})"},
     {"aria_moe_lm", "aria_text", "{}", "{}"},
+    {"glmasr", "llama",
+     R"({"vocab_size":59264,"hidden_size":2048,"intermediate_size":6144,
+     "num_hidden_layers":28,"num_attention_heads":16,"num_key_value_heads":4,
+     "max_position_embeddings":8192,"rms_norm_eps":1e-05})",
+     "{}"},
+    {"emu3_text_model", "llama",
+     R"({"vocab_size":184622,"intermediate_size":14336,"num_key_value_heads":8,
+     "max_position_embeddings":9216,"rms_norm_eps":1e-05,
+     "rope_theta":1000000.0})",
+     R"({"attention_bias":false,"mlp_bias":false})"},
+    {"granite_docling_text", "granite",
+     R"({"vocab_size":133800,"hidden_size":1024,"intermediate_size":2048,
+     "num_hidden_layers":28,"num_attention_heads":16,"num_key_value_heads":4,
+     "max_position_embeddings":32768,"rms_norm_eps":1e-05,
+     "embedding_multiplier":12.0,"logits_scaling":4.0,
+     "residual_multiplier":0.263,"attention_multiplier":0.015625})",
+     "{}"},
     {"hy_v4_vl_text", "hy_v4",
      R"({"hidden_size":6144,"intermediate_size":18432,
      "moe_intermediate_size":2048,"num_hidden_layers":78,
@@ -121,7 +139,8 @@ constexpr OtherKey kOtherKeys[] = {
 // Text models whose keys published files have beside those of the whole.
 constexpr std::string_view kFlat[] = {"qwen2_vl_text",        "qwen2_5_vl_text",
                                       "paddleocr_vl_text",    "hunyuan_vl_text",
-                                      "ernie4_5_vl_moe_text", "glm5_next_text"};
+                                      "ernie4_5_vl_moe_text", "glm5_next_text",
+                                      "deepseek_ocr2_text",   "persimmon"};
 
 // Where the text model's modules lie, first match first; old names (published
 // ones) and those that transformers 5 writes.
@@ -132,6 +151,8 @@ struct Prefix {
 constexpr Prefix kPrefixes[] = {
     // What transformers 5 writes of Kimi K2.5's layers.
     {"language_model.model.blocks.", "model.layers."},
+    // And of Qianfan-OCR's.
+    {"language_model.model.encoder.layers.", "model.layers."},
     {"language_model.model.", "model."},
     {"language_model.lm_head.", "lm_head."},
     // HyperCLOVA X's published files.
@@ -145,8 +166,12 @@ constexpr Prefix kPrefixes[] = {
     {"thinker.model.norm.", "model.norm."},
     {"thinker.lm_head.", "lm_head."},
     {"model.text_model.", "model."},
+    // Emu 3's published files.
+    {"text_model.model.", "model."},
+    {"text_model.lm_head.", "lm_head."},
     {"lm_head.", "lm_head."},
-    // Qwen2-VL's, PaddleOCR-VL's, HunYuanVL's and Hy4-VL's published files.
+    // Qwen2-VL's, PaddleOCR-VL's, HunYuanVL's, Hy4-VL's and DeepSeek-OCR's
+    // published files.
     {"model.embed_tokens.", "model.embed_tokens."},
     {"model.layers.", "model.layers."},
     {"model.norm.", "model.norm."},
@@ -393,7 +418,9 @@ absl::StatusOr<std::optional<TextModel>> FindTextModel(const Json& config) {
   if (around != &config) TakeFromOutside(config, &own);
   MakePlainRope(&own);
   for (const RenamedText& renamed : kRenamed) {
-    if (renamed.type != model.type) continue;
+    const bool is_whole =
+        renamed.type == row->model_type && renamed.model_type == model.type;
+    if (renamed.type != model.type && !is_whole) continue;
     INLAY_RETURN_IF_ERROR(Rename(renamed, &own));
   }
   return model;

@@ -8,6 +8,7 @@
 #include "core/model/layers/attention_block.h"
 #include "core/model/layers/block_selector.h"
 #include "core/model/layers/compressed_attention.h"
+#include "core/model/layers/gated_input.h"
 #include "core/model/layers/latent_attention.h"
 #include "core/model/layers/mlp.h"
 #include "core/model/layers/mlp_moe.h"
@@ -192,8 +193,12 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
     INLAY_ASSIGN_OR_RETURN(block.laurel,
                            Laurel::Create(*block_spec.laurel, build));
   }
+  const bool is_gated = block_spec.input_gate.has_value();
+  INLAY_DCHECK(!is_gated || (shared == nullptr && block.pre_norm.present() &&
+                             !block.laurel.present()));
   // What the part's projections can take the norm from.
-  const bool is_shared = shared != nullptr || block.laurel.present();
+  const bool is_shared =
+      shared != nullptr || block.laurel.present() || is_gated;
   const Norm& norm = is_shared ? Norm::None() : block.pre_norm;
   if (const auto* part = std::get_if<AttentionSpec>(&block_spec.part)) {
     const int rotary_dim =
@@ -248,6 +253,14 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
     block.mlp = static_cast<const Mlp*>(block.part.get());
   }
   block.mixer = block.part->mixer();
+  if (is_gated) {
+    block.attention = nullptr;
+    block.mixer = nullptr;
+    block.mlp = nullptr;
+    INLAY_ASSIGN_OR_RETURN(block.part,
+                           GatedInput::Create(*block_spec.input_gate,
+                                              std::move(block.part), build));
+  }
   return block;
 }
 

@@ -172,6 +172,9 @@ struct LatentAttentionSpec {
   // Of what the part reads: its sigmoids multiply what heads give, one for all
   // of a head (Ling 3) or, where it is as wide as all of it, for each element.
   std::optional<LinearSpec> gate;
+  // Layer 1 of `query` and the gate read the norm's output and, behind it, what
+  // goes into that (A.X-K2); the indexer the first alone.
+  bool reads_both = false;
   std::string sinks;  // AttentionSpec
   LinearSpec output;
   int rope = -1;  // index into DecoderSpec::ropes; -1: no rotation
@@ -384,6 +387,13 @@ struct LaurelSpec {
   float factor = 1.0f;
 };
 
+// What a block's part reads is its norm's output n times sigmoid(high(silu(low(
+// n)))) (A.X-K2).
+struct InputGateSpec {
+  LinearSpec low;
+  LinearSpec high;
+};
+
 // h = sum_norm(stream_norm(h) + scale * post_norm(part(pre_norm(h)))), norms of
 // kind kNone left out.
 struct BlockSpec {
@@ -397,6 +407,8 @@ struct BlockSpec {
   std::string hyper;
   // With pre_norm and post_norm, without scale and sum_norm.
   std::optional<LaurelSpec> laurel;
+  // With a pre_norm of the block's own, without laurel; in no chains.
+  std::optional<InputGateSpec> input_gate;
   // What the part gives is added when all blocks of the layer have run
   // (LongCat-Flash's shortcut). One block of a layer, and not its last; without
   // post_norm, sum_norm and scale, in layers that are not parallel, of one

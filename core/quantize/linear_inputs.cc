@@ -113,8 +113,16 @@ void AddLatent(const LatentAttentionSpec& latent, size_t first,
   LinearInput& input = (*inputs)[first];
   input.readers.push_back(&latent.query.front());
   if (latent.kv_source < 0) input.readers.push_back(&latent.down);
-  if (latent.gate.has_value()) input.readers.push_back(&*latent.gate);
-  if (latent.query.size() > 1) {
+  if (latent.gate.has_value() && !latent.reads_both) {
+    input.readers.push_back(&*latent.gate);
+  }
+  if (latent.reads_both) {
+    // The norm's output goes on beside what goes into it.
+    inputs->push_back(ReadOnly(latent.query.back()));
+    if (latent.gate.has_value()) {
+      inputs->back().readers.push_back(&*latent.gate);
+    }
+  } else if (latent.query.size() > 1) {
     read_norm(latent.query_norm, latent.query.back());
   }
   if (latent.indexer.has_value()) {
@@ -124,8 +132,10 @@ void AddLatent(const LatentAttentionSpec& latent, size_t first,
       (*inputs)[first].readers.push_back(&latent.indexer->key);
     }
     (*inputs)[first].kept.push_back(&latent.indexer->weights);
-    // Behind a norm of its own it reads what no other layer does.
-    if (latent.indexer->query_norm.kind != NormKind::kNone) {
+    // Behind a norm of its own, or where others read more, it reads what no
+    // other layer does.
+    if (latent.indexer->query_norm.kind != NormKind::kNone ||
+        latent.reads_both) {
       inputs->push_back(ReadOnly(latent.indexer->query));
     } else {
       inputs->back().readers.push_back(&latent.indexer->query);
@@ -246,9 +256,15 @@ std::vector<LinearInput> InputsOf(const LayerSpec& layer) {
     const NormSpec& norm = shares ? layer.pre_norm : block.pre_norm;
     const size_t first =
         shares && !inputs.empty() ? 0 : InputBehind(norm, &inputs);
-    // Laurel reads what is normed too, and adds it to its sum.
-    if (norm.kind != NormKind::kNone && !block.laurel.has_value()) {
+    // Laurel reads what is normed too, and adds it to its sum; a gate reads it,
+    // and the part what that makes of it.
+    if (norm.kind != NormKind::kNone && !block.laurel.has_value() &&
+        !block.input_gate.has_value()) {
       inputs[first].norm = &norm;
+    }
+    if (block.input_gate.has_value()) {
+      inputs.push_back(ReadOnly(block.input_gate->low));
+      inputs.push_back(ReadOnly(block.input_gate->high));
     }
     if (const auto* attention = std::get_if<AttentionSpec>(&block.part)) {
       AddReaders(attention->qkv, &inputs[first]);

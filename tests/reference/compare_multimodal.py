@@ -41,7 +41,14 @@ LATENT = {"num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_n
 AUDIO = {"d_model": 32, "hidden_size": 32, "encoder_layers": 1, "num_hidden_layers": 1, "encoder_attention_heads": 2, "num_attention_heads": 2,
          "encoder_ffn_dim": 48, "intermediate_size": 48, "max_source_positions": 16, "num_mel_bins": 8}
 GEMMA = {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "sliding_window": 8}
+GRANITE = {"embedding_multiplier": 6.0, "logits_scaling": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.3}
+SPEECH = {"encoder_config": {"input_dim": 8, "num_layers": 1, "hidden_dim": 32, "num_heads": 2, "output_dim": 8, "context_size": 8, "max_pos_emb": 16, "conv_kernel_size": 3},
+          "projector_config": {"model_type": "blip_2_qformer", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "encoder_hidden_size": 32},
+          "audio_token_index": 95, "has_lora_adapter": False}
+VIBE = {"model_type": "vibevoice_acoustic_tokenizer_encoder", "hidden_size": 16, "num_filters": 4, "depths": [1, 1], "downsampling_ratios": [2]}
 LLAVA = [("model.language_model.", "language_model.model."), ("lm_head.", "language_model.lm_head."), ("model.", "")]
+QIANFAN = ("language_model.model.encoder.layers.", "language_model.model.layers.")  # what is written of what is read otherwise
+EMU = [("model.text_model.", "text_model.model."), ("lm_head.", "text_model.lm_head.")]
 HYPERCLOVA = [("model.language_model.lm_head.", "model.language_model.lm_head."), ("model.language_model.", "model.language_model.model.")]
 THINKER = [("", "thinker.")]
 QWEN2_VL = [("model.language_model.", "model."), ("model.visual.", "visual.")]
@@ -91,6 +98,22 @@ def flat_hunyuan(config):
         config["rope_scaling"] = {**ropes, "type": "xdrope", "xdrope_section": ropes.pop("mrope_section")}
         config["rope_scaling"].pop("mrope_section")
     return config
+
+
+def flat_persimmon(config):
+    text = config.pop("text_config")
+    text.pop("model_type")
+    text.pop("rope_parameters")
+    return text | {"rope_theta": 25000.0, "rope_scaling": None} | config
+
+
+def flat_deepseek_ocr(config):
+    """As DeepSeek's own files have it."""
+    text = config.pop("text_config")
+    types = text.pop("mlp_layer_types")
+    text.pop("rope_parameters")
+    return text | config | {"architectures": ["DeepseekOCR2ForCausalLM"], "model_type": "deepseek_vl_v2", "first_k_dense_replace": types.index("sparse"), "use_mla": False,
+                            "q_lora_rank": None, "kv_lora_rank": None, "language_config": {"hidden_size": text["hidden_size"]}}
 
 
 def thinker(architecture, model_type):
@@ -225,6 +248,54 @@ CASES = {
                   "swiglu_limit": 0.7, "linear_head_dim": 16, "linear_num_heads": 2}, "no_head_dim": True,
          "vision": {"depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 48, "image_size": 28, "projection_intermediate_size": 48},
          "outer": {"tie_word_embeddings": False}}],
+    **{name: [{"text": {"model_type": kind, **more}, "no_head_dim": kind not in ("qwen3", "qwen3_5_text"), "outer": {"tie_word_embeddings": tied, **outer}, **towers}
+              for tied in (False, True)]
+       for name, kind, more, outer, towers in (
+           ("VideoLlavaForConditionalGeneration", "llama", {}, {"image_token_index": 90, "video_token_index": 91}, {"vision": CLIP, "old": LLAVA}),
+           ("QianfanOCRForConditionalGeneration", "qwen3", {}, {}, {"vision": {**SIGLIP, "image_size": [28, 28], "patch_size": [14, 14]}, "old": [QIANFAN, *LLAVA]}),
+           ("MiniCPMV4_7ForConditionalGeneration", "qwen3_5_text", HYBRID, {}, {"vision": SIGLIP}),
+           ("MiniCPMOcrForConditionalGeneration", "qwen3_5_text", HYBRID, {}, {"vision": SIGLIP}),
+           ("GlmAsrForConditionalGeneration", "llama", {"rms_norm_eps": 1e-5}, {}, {"audio": {**AUDIO, "intermediate_size": 128}, "old": LLAVA}),
+           ("MusicFlamingoForConditionalGeneration", "qwen2", {}, {}, {"audio": {**AUDIO, "model_type": "audioflamingo3_encoder"}, "old": LLAVA}),
+           ("FunAsrNanoForConditionalGeneration", "qwen3", {}, {"adaptor_config": {"hidden_size": 48, "num_attention_heads": 2, "intermediate_size": 12, "num_hidden_layers": 1}},
+            {"audio": {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32, "num_hidden_layers": 2, "num_timestamp_prediction_layers": 1, "num_mel_bins": 8}}),
+           ("MossTranscribeDiarizeForConditionalGeneration", "qwen3", {}, {}, {"audio": {**AUDIO, "intermediate_size": 48}}),
+           ("GraniteSpeechForConditionalGeneration", "granite", GRANITE, SPEECH, {"old": LLAVA}),
+           ("GraniteSpeechPlusForConditionalGeneration", "granite", GRANITE, SPEECH, {"old": LLAVA}),
+           ("JanusForConditionalGeneration", "llama", {}, {"vq_config": {"base_channels": 32, "latent_channels": 32, "num_embeddings": 8, "projection_dim": 48, "image_token_embed_dim": 48,
+                                                                       "channel_multiplier": [1, 1], "num_res_blocks": 1}}, {"vision": {**SIGLIP, "projection_dim": 48}}),
+           ("DeepseekVLHybridForConditionalGeneration", "llama", {}, {"high_res_vision_config": {**SIGLIP, "model_type": "sam_vision_model", "output_channels": 16, "mlp_dim": 32,
+                                                                                                    "global_attn_indexes": [1], "window_size": 2}}, {"vision": SIGLIP}))},
+    "Idefics2ForConditionalGeneration": [
+        {"text": {"model_type": "mistral", "sliding_window": window}, "vision": SIGLIP,
+         "outer": {"perceiver_config": {"hidden_size": 48, "resampler_n_heads": 2, "resampler_head_dim": 8, "num_key_value_heads": 1, "resampler_n_latents": 2, "resampler_depth": 1},
+                   "tie_word_embeddings": tied}} for window, tied in ((None, False), (8, True))],
+    "GraniteDoclingForConditionalGeneration": [
+        {"text": {**GRANITE, **more, "pad_token_id": 0}, "no_head_dim": True, "vision": {**SIGLIP, "out_hidden_size": 48, "deepstack_visual_indexes": [0], "scale_factor": 2, "use_fine_route": False},
+         "outer": {"tie_word_embeddings": tied}} for more, tied in (({}, True), ({"attention_bias": True, "mlp_bias": True}, False))],
+    "VibeVoiceAsrForConditionalGeneration": [
+        {"text": {"model_type": "qwen2"}, "no_head_dim": True, "old": LLAVA,
+         "outer": {"acoustic_tokenizer_encoder_config": VIBE, "semantic_tokenizer_encoder_config": VIBE, "tie_word_embeddings": tied}} for tied in (False, True)],
+    "Emu3ForConditionalGeneration": [
+        {"text": {"pad_token_id": 0}, "no_head_dim": True, "old": EMU, "outer": {"vocabulary_map": {"<image>": 95}, "tie_word_embeddings": tied,
+                                                               "vq_config": {"base_channels": 32, "codebook_size": 8, "hidden_size": 32, "channel_multiplier": [1], "num_res_blocks": 1,
+                                                                             "attn_resolutions": [], "temporal_downsample_factor": 1}}} for tied in (False, True)],
+    "FuyuForCausalLM": [{"text": {"model_type": "persimmon", "rope_parameters": {"rope_type": "default", "rope_theta": 25000.0, "partial_rotary_factor": 0.5}}, "no_head_dim": True, "old": LLAVA,
+                         "config": flat_persimmon, "outer": {"image_size": 28, "patch_size": 14, "tie_word_embeddings": tied}} for tied in (False, True)],
+    "DeepseekOcr2ForConditionalGeneration": [
+        {"text": {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "mlp_layer_types": types, "num_key_value_heads": 4, **more}, "no_head_dim": True,
+         "vision": {"sam_config": {**SIGLIP, "output_channels": 8, "downsample_channels": [8, 32], "global_attn_indexes": [1], "window_size": 2},
+                    "encoder_config": {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 8}},
+         "old": QWEN2_VL, "config": flat_deepseek_ocr, "outer": {"tie_word_embeddings": tied}}
+        for types, more, tied in ((["dense", "sparse", "sparse"], {}, False),
+                                  (["dense", "sparse", "sparse"], {"topk_method": "group_limited_greedy", "n_group": 2, "topk_group": 1, "routed_scaling_factor": 2.0}, True))],
+    "MuseGlimmerForConditionalGeneration": [
+        {"text": {"num_hidden_layers": 5, "sliding_window": 8, "final_logit_softcapping": 4.0, "output_multiplier": 0.5}, "vision": {**SIGLIP, "num_hidden_layers": 1},
+         "outer": {"tie_word_embeddings": False}}],
+    "MllamaForConditionalGeneration": [
+        {"text": {"num_hidden_layers": 4, "cross_attention_layers": [1], "pad_token_id": 0}, "no_head_dim": True, "old": LLAVA, "outer": {"image_token_index": 96, "tie_word_embeddings": tied},
+         "vision": {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_global_layers": 1, "attention_heads": 2, "image_size": 28, "patch_size": 14,
+                    "vision_output_dim": 64, "intermediate_layers_indices": [0]}} for tied in (False, True)],
     "HYV4VLForConditionalGeneration": [
         {"text": {**LATENT, "pad_token_id": 0, "index_topk": 12, "index_head_dim": 16, "index_n_heads": 16, "swiglu_limit": 0.7,
                   "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "mrope_section": [2, 1, 1]}},
@@ -285,7 +356,9 @@ def wanted(name, folder, change=0.0):
         if name.startswith("Llama4"):  # its forward without images asks for what is not there
             return model.language_model(input_ids=ids, use_cache=False).logits[0].float()
         logits = model(input_ids=ids, use_cache=False).logits[0].float()
-    # That the outer classes but Compass's leave out, where the text's own class and other engines have it.
+    # That outer classes leave out, where the text's own class and other engines have it: GraniteSpeech's, and all of Cohere's but Compass's.
+    if name.startswith("GraniteSpeech"):
+        return logits / model.config.text_config.logits_scaling
     return logits if name.startswith("CohereCompass") else logits * getattr(model.config.text_config, "logit_scale", 1.0)
 
 

@@ -16,6 +16,9 @@ MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 FULL_FIRST = ["full_attention", "sliding_attention", "full_attention"]
 HEADS = [{"num_key_value_heads": 1}, {"num_key_value_heads": 4}]
 LONG = {"short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], "long_factor": [2.0, 3, 4, 5, 6, 7]}
+PHI4_TOWERS = {"vision_config": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 28, "crop_size": 28, "image_token_id": 400},
+               "audio_config": {"hidden_size": 16, "intermediate_size": 16, "num_blocks": 1, "num_attention_heads": 1, "ext_pw_out_channel": 16, "input_size": 8, "audio_token_id": 401,
+                                "depthwise_separable_out_channel": 16, "nemo_conv_channels": 16, "bias_max_distance": 4}}
 # Sizes by GPT-2's names alone.
 NARROW_GPT = {**{key: "(removed)" for key in ("num_key_value_heads", "intermediate_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
                                               "max_position_embeddings")},
@@ -231,4 +234,22 @@ FAMILIES = {
         two_ropes({"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}, {"rope_type": "default", "rope_theta": 50.0}),
         two_ropes({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 5000.0}, {"rope_type": "default", "rope_theta": 50.0}),
         two_ropes({"rope_type": "default", "rope_theta": 5000.0}, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 5000.0})]},
+    # Ropes of other types than these two are refused there.
+    "phi4_multimodal": {"base": {**PHI4_TOWERS, "original_max_position_embeddings": 32}, "old_ropes": {}, "cases": [
+        {"sliding_window": 8}, rope("longrope", **LONG), rope("yarn", **LONG), rope("su", **LONG), rope(partial_rotary_factor=0.5), {"hidden_act": "gelu"}, {"rms_norm_eps": 0.1},
+        {"original_max_position_embeddings": 16, **rope("longrope", **LONG)}, rope("longrope", partial_rotary_factor=0.5, short_factor=[1.0, 1.1, 1.2], long_factor=[2.0, 3, 4]),
+        {"tie_word_embeddings": True}, {"num_key_value_heads": None}, *HEADS, rope(theta=500.0)]},
+    # Tying means nothing there.
+    "mllama_text_model": {"outer": ("mllama", {"image_token_index": 96, "vision_config": {
+        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_global_layers": 1, "attention_heads": 2, "image_size": 28, "patch_size": 14, "vision_output_dim": 64,
+        "intermediate_layers_indices": [0]}}), "base": {"num_hidden_layers": 4, "cross_attention_layers": [1, 3]}, "old_ropes": {}, "cases": [
+        {"cross_attention_layers": []}, {"cross_attention_layers": None}, {"cross_attention_layers": [0, 1, 2]}, {"cross_attention_layers": [0, 0, 9]}, {"rms_norm_eps": 0.1},
+        {"hidden_act": "gelu"}, {"tie_word_embeddings": True}, {"num_attention_heads": 2}, *HEADS, *ROPES]},
+    "muse_glimmer_text": {"outer": ("muse_glimmer", {"vision_config": {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}}),
+                          "base": {"head_dim": 16, "num_hidden_layers": 4, "sliding_window": 8, "rms_norm_eps": 1e-3, "post_norm_eps": 1e-2, "final_logit_softcapping": 4.0,
+                                   "output_multiplier": 0.5, "qk_scale_factor": 2.0}, "old_ropes": {"layer_rope_theta": "(removed)"}, "cases": [
+        {"layer_types": ["full_attention", *MIXED], "layer_rope_theta": [10000.0, 0, 0, 10000.0]}, {"layer_rope_theta": [0, 500.0, 0, 0]}, {"num_hidden_layers": 6},
+        {"layer_types": ["full_attention"] * 4, "sliding_window": None}, {"sliding_window": None}, {"sliding_window": 3}, {"attention_bias": True}, {"head_dim": 20}, {"rms_norm_eps": 0.1},
+        {"hidden_activation": "gelu"}, {"tie_word_embeddings": True}, {"output_multiplier": 2.0}, {"final_logit_softcapping": 0.5}, {"qk_scale_factor": 0.3}, {"post_norm_eps": 1e-8},
+        *HEADS, *ROPES]},
 }

@@ -237,4 +237,21 @@ FAMILIES = {
     "aria_text": {"base": {**EXPERTS, "num_experts_per_tok": "(removed)", "moe_num_experts": 6, "moe_topk": 2, "intermediate_size": 20}, "cases": [
         *HEADS, {"attention_bias": True}, {"mlp_bias": True}, {"moe_num_shared_experts": 1}, {"moe_topk": 1}, {"moe_topk": 6}, {"head_dim": 20}, {"tie_word_embeddings": True},
     ], "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": False}), ({}, {"num_experts_per_tok": 3}), *ROPE_EDITS]},
+    # norm_topk_prob is nothing there, where other engines normalise.
+    "deepseek_ocr2_text": {"outer": ("deepseek_ocr2", {"vision_config": {
+        "sam_config": {"hidden_size": 32, "output_channels": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14, "downsample_channels": [8, 32],
+                       "global_attn_indexes": [0], "window_size": 2},
+        "encoder_config": {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 8}}}),
+                           "base": {**EXPERTS, "num_experts": "(removed)", "n_routed_experts": 6, "moe_intermediate_size": 20, "mlp_layer_types": ["dense", "sparse", "sparse"]}, "cases": [
+        *HEADS, {"attention_bias": True}, {"mlp_bias": True}, {"num_experts_per_tok": 1}, {"num_experts_per_tok": 6}, {"n_shared_experts": 1}, {"routed_scaling_factor": 2.5},
+        {"topk_method": "group_limited_greedy", "n_group": 3, "topk_group": 2}, {"topk_method": "group_limited_greedy", "n_group": 2, "topk_group": 1}, {"n_group": 3, "topk_group": 1},
+        {"mlp_layer_types": ["sparse"] * 3}, {"mlp_layer_types": ["sparse", "dense", "dense"]}, {"head_dim": 20}, {"tie_word_embeddings": True}],
+        "edits": [*ACTIVATIONS, ({}, {"norm_topk_prob": True}), ({}, {"scoring_func": "sigmoid"}), ({}, {"topk_method": None}), *ROPE_EDITS]},
+    "axk2": {"base": {**LATENT_EXPERTS, "index_topk": 12, "index_head_dim": 16, "index_n_heads": 16, "gated_norm_rank": 4, "mlp_layer_types": ["dense", "sparse", "sparse"]}, "cases": [
+        {"n_group": 2, "topk_group": 1}, {"n_group": 4, "topk_group": 2}, {"n_group": 1, "topk_group": 1}, {"n_group": 2}, {"topk_group": 1}, {"gated_norm_rank": 1},
+        {"gated_norm_rank": 40}, {"mlp_layer_types": ["sparse"] * 3}, {"mlp_layer_types": None}, {"mlp_layer_types": ["dense"] * 3}, {"attention_bias": True}, {"n_shared_experts": 2},
+        {"norm_topk_prob": False}, {"routed_scaling_factor": 1.0}, {"index_topk": 40}, {"index_n_heads": 8}, {"index_head_dim": 8}, {"tie_word_embeddings": True},
+        {"num_experts_per_tok": 1}, {"num_experts_per_tok": 8}, {"rms_norm_eps": 0.1}, {"q_lora_rank": None}, {"v_head_dim": 24}, {"qk_nope_head_dim": 4}, {"kv_lora_rank": 24}],
+        "edits": [*ACTIVATIONS, ({}, {"first_k_dense_replace": 2, "mlp_layer_types": "(removed)"}), ({}, {"moe_layer_freq": 2, "mlp_layer_types": "(removed)"}),
+                  ({}, {"scoring_func": "softmax"}), ({}, {"topk_method": "greedy"}), ({}, {"layer_types": ["full_attention"] * 3}), ({}, {"head_dim": 40}), *ROPE_EDITS]},
 }

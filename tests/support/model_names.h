@@ -156,7 +156,12 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "kolibri1",
                                                 "minimax_m3",
                                                 "dory",
-                                                "jetmoe"};
+                                                "jetmoe",
+                                                "mllama",
+                                                "muse_glimmer",
+                                                "phi4_multimodal",
+                                                "deepseek_ocr2",
+                                                "axk2"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",
@@ -242,7 +247,9 @@ inline constexpr const char* kMixtureNames[] = {"mixtral",
                                                 "glm5_next",
                                                 "kolibri1",
                                                 "minimax_m3",
-                                                "jetmoe"};
+                                                "jetmoe",
+                                                "deepseek_ocr2",
+                                                "axk2"};
 
 }  // namespace inlay
 

@@ -4,7 +4,12 @@
 // correction of the choice. Source of names and defaults: transformers'
 // configuration classes. Youtu-LLM (arXiv:2512.24618): latent attention without
 // experts. Sarvam 105B (Sarvam AI, 2026): DeepSeek-V3 with other names of keys.
-// A.X-K1 (SK Telecom, 2026): DeepSeek-V3 with a norm of what experts give.
+// A.X-K1 (SK Telecom, 2026): DeepSeek-V3 with a norm of what experts give. The
+// text of DeepSeek-OCR and OCR 2 (arXiv:2510.18234): V2's experts behind plain
+// attention.
+#include <string>
+#include <utility>
+
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
 #include "core/model/arch/llama_style.h"
@@ -180,6 +185,40 @@ absl::StatusOr<std::unique_ptr<Model>> MakeAxK1(const Json& json,
                        config.norm_epsilon};
     // Published files choose without one.
     if (!build.weights.Has(moe->correction)) moe->correction.clear();
+  }
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeDeepseekOcr(const Json& own,
+                                                       ModelBuild& build) {
+  Json json = own;
+  json.erase("head_dim");  // it follows from the width, whatever is said
+  DecoderDefaults defaults;
+  defaults.vocab_size = 102400;
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
+                         ReadDecoderConfig(json, defaults));
+  for (const char* key : {"mlp_bias", "use_mla"}) {
+    INLAY_RETURN_IF_ERROR(ExpectFlag(json, key, false));
+  }
+  INLAY_ASSIGN_OR_RETURN(const bool bias,
+                         JsonBool(json, "attention_bias", false));
+  INLAY_ASSIGN_OR_RETURN(DeepseekExperts experts, ReadDeepseekV2Experts(json));
+  INLAY_ASSIGN_OR_RETURN(
+      experts.sparse, ReadLayerKinds(json, "mlp_layer_types", config.num_layers,
+                                     "sparse", "dense"));
+  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));
+  DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
+  spec.max_positions = UsablePositions(config.max_positions, rope);
+  spec.ropes.push_back(rope);
+  for (int i = 0; i < config.num_layers; ++i) {
+    const std::string prefix = LayerPrefix(i);
+    PartSpec mlp = LlamaStyleMlp(config, prefix, false);
+    if (experts.HasExperts(i)) {
+      mlp = DeepseekMoe(config, experts, prefix + "mlp.", false);
+    }
+    spec.layers.push_back(LlamaStyleLayer(
+        config, prefix, NormKind::kRms,
+        LlamaStyleAttention(config, prefix, bias, bias), std::move(mlp)));
   }
   return BuildDecoder(spec, build);
 }

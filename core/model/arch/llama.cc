@@ -5,11 +5,18 @@
 // Laboratory), whose config.json has other names for biases; IQuest-Coder
 // (IQuestLab, 2026); Orion (OrionStar, arXiv:2401.12246) with LayerNorms. Under
 // names of their own and no other difference: Yi's first files
-// (arXiv:2403.04652), XVERSE, Aquila 2 (arXiv:2408.07410).
+// (arXiv:2403.04652), XVERSE, Aquila 2 (arXiv:2408.07410). The text of Llama
+// 3.2 Vision (mllama), whose layers that attend to images are passed over where
+// there are none.
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -24,6 +31,32 @@ absl::StatusOr<std::unique_ptr<Model>> Build(const Json& json,
   INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
                          LlamaStyleSpec(json, config, variant));
   return BuildDecoder(spec, build);
+}
+
+// cross_attention_layers as a flag a layer; numbers that are no layer's count
+// for nothing.
+absl::StatusOr<std::vector<bool>> ReadImageLayers(const Json& json,
+                                                  int num_layers) {
+  const char* key = "cross_attention_layers";
+  const Json published = {3, 8, 13, 18, 23, 28, 33, 38};
+  const Json* own = JsonFind(json, key);
+  const Json& list = own == nullptr ? published : *own;
+  std::vector<bool> layers(static_cast<size_t>(num_layers), false);
+  int left = num_layers;
+  bool is_list = list.is_array();
+  for (size_t i = 0; is_list && i < list.size(); ++i) {
+    is_list = list[i].is_number_integer();
+    if (!is_list) break;
+    const auto layer = list[i].get<int64_t>();
+    if (layer < 0 || layer >= num_layers) continue;
+    if (!layers[static_cast<size_t>(layer)]) --left;
+    layers[static_cast<size_t>(layer)] = true;
+  }
+  if (is_list && left > 0) return layers;
+  return absl::InvalidArgumentError(FormattedString(
+      "config.json: %s is %s; it must be an array of numbers of layers, not of "
+      "all %d",
+      key, DumpJson(list), num_layers));
 }
 
 }  // namespace
@@ -139,6 +172,34 @@ absl::StatusOr<std::unique_ptr<Model>> MakeIQuestCoder(const Json& json,
   defaults.max_positions = 131072;
   defaults.norm_epsilon = 1e-5;
   return Build(json, defaults, {}, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeMllama(const Json& json,
+                                                  ModelBuild& build) {
+  DecoderDefaults defaults;
+  defaults.vocab_size = 128256;
+  defaults.intermediate_size = 14336;
+  defaults.num_layers = 40;
+  defaults.num_kv_heads = 8;
+  defaults.max_positions = 131072;
+  defaults.norm_epsilon = 1e-5;
+  INLAY_ASSIGN_OR_RETURN(DecoderConfig config,
+                         ReadDecoderConfig(json, defaults));
+  config.tie_embeddings = false;  // whatever is said of that
+  INLAY_ASSIGN_OR_RETURN(const std::vector<bool> sees_images,
+                         ReadImageLayers(json, config.num_layers));
+  INLAY_ASSIGN_OR_RETURN(
+      DecoderSpec spec,
+      LlamaStyleSpec(json, config, {.rope = {.theta = 500000.0}}));
+  std::vector<LayerSpec> layers;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    if (!sees_images[i]) layers.push_back(std::move(spec.layers[i]));
+  }
+  spec.layers = std::move(layers);
+  // The image's token among them, which text has not.
+  constexpr int64_t kMoreRows = 8;
+  spec.embedding_rows = config.vocab_size + kMoreRows;
+  return BuildDecoder(spec, build);
 }
 
 }  // namespace inlay

@@ -1,6 +1,12 @@
 // Phi-3 (arXiv:2404.14219): Llama with fused q, k, v and fused gate and up,
-// LongRoPE in its long variants, partial rotary in Phi-4-mini.
+// LongRoPE in its long variants, partial rotary in Phi-4-mini. The text of
+// Phi-4-multimodal (arXiv:2503.01743), whose adapters are of images and speech.
+#include <initializer_list>
+#include <string>
+#include <variant>
+
 #include "core/model/arch.h"
+#include "core/model/arch/deepseek_style.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
 #include "memory/status.h"
@@ -8,13 +14,18 @@
 namespace inlay {
 namespace {
 
-absl::StatusOr<DecoderSpec> Phi3Spec(const Json& json) {
+DecoderDefaults Phi3Defaults() {
   DecoderDefaults defaults;
   defaults.vocab_size = 32064;
   defaults.hidden_size = 3072;
   defaults.intermediate_size = 8192;
   defaults.max_positions = 4096;
   defaults.norm_epsilon = 1e-5;
+  return defaults;
+}
+
+absl::StatusOr<DecoderSpec> Phi3Spec(const Json& json,
+                                     const DecoderDefaults& defaults) {
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadDecoderConfig(json, defaults));
   INLAY_ASSIGN_OR_RETURN(const int window, ReadWindow(json, std::nullopt));
@@ -41,11 +52,44 @@ absl::StatusOr<DecoderSpec> Phi3Spec(const Json& json) {
   return spec;
 }
 
+// What published files call a layer with adapters beside it.
+void FindBesideAdapters(const WeightLoader& weights, LinearSpec* linear) {
+  const std::string name = linear->name + ".base_layer";
+  if (weights.Has(name + ".weight")) linear->name = name;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> MakePhi3(const Json& config,
                                                 ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, Phi3Spec(config));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         Phi3Spec(config, Phi3Defaults()));
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakePhi4Multimodal(const Json& config,
+                                                          ModelBuild& build) {
+  DecoderDefaults defaults = Phi3Defaults();
+  defaults.vocab_size = 200064;
+  defaults.num_kv_heads = UnlessNull(config, "num_key_value_heads", 8);
+  defaults.max_positions = 131072;
+  // Of published files; transformers does not read them.
+  for (const char* key : {"attention_bias", "mlp_bias", "lm_head_bias"}) {
+    INLAY_RETURN_IF_ERROR(ExpectFlag(config, key, false));
+  }
+  Json json = config;
+  if (!json.contains("original_max_position_embeddings")) {
+    json["original_max_position_embeddings"] = 4096;
+  }
+  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec, Phi3Spec(json, defaults));
+  for (LayerSpec& layer : spec.layers) {
+    auto& attention = std::get<AttentionSpec>(layer.blocks[0].part);
+    auto& mlp = std::get<MlpSpec>(layer.blocks[1].part);
+    for (LinearSpec* linear :
+         {&attention.qkv[0], &attention.output, &mlp.input[0], &mlp.output}) {
+      FindBesideAdapters(build.weights, linear);
+    }
+  }
   return BuildDecoder(spec, build);
 }
 

@@ -194,9 +194,11 @@ absl::Status LatentAttention::Load(const LatentAttentionSpec& spec,
     return Norm::Create(norm, width, build.activation, build.activation, build);
   };
   if (spec.query.size() > 1) {
-    INLAY_ASSIGN_OR_RETURN(query_norm_,
-                           norm_of(spec.query_norm, spec.query.front().n));
+    low_rank_ = spec.query.front().n;
+    INLAY_ASSIGN_OR_RETURN(query_norm_, norm_of(spec.query_norm, low_rank_));
   }
+  reads_both_ = spec.reads_both;
+  INLAY_DCHECK(!reads_both_ || spec.query.size() > 1);
   if (!reads_other_kv_) {
     INLAY_ASSIGN_OR_RETURN(
         down_, Linear::Create(spec.down, LinearOutput::kActivation, build));
@@ -234,7 +236,7 @@ LatentAttention::Scratch LatentAttention::Place(Arena& arena,
   };
   Scratch scratch;
   if (query_.size() > 1) {
-    scratch.low_query = take(tokens, query_.front().outputs());
+    scratch.low_query = take(tokens, low_rank_ * (reads_both_ ? 2 : 1));
   }
   scratch.query = take(tokens, query_.back().outputs());
   if (!reads_other_kv_) scratch.row = take(tokens, down_.outputs());
@@ -291,13 +293,19 @@ absl::Status LatentAttention::Project(const Step& step, const TensorView& x,
     INLAY_RETURN_IF_ERROR(norm_.Forward(latent, latent, step.stream));
     if (observer_ != nullptr) observer_->OnInput(up_name_, latent);
   }
-  if (gate_.has_value()) {
+  if (gate_.has_value() && !reads_both_) {
     INLAY_RETURN_IF_ERROR(run(*gate_, x, scratch.gate));
   }
   if (query_.size() == 1) return run(query_.front(), x, scratch.query);
   const TensorView& low = scratch.low_query;
-  INLAY_RETURN_IF_ERROR(run(query_.front(), x, low));
-  INLAY_RETURN_IF_ERROR(query_norm_.Forward(low, low, step.stream));
+  const TensorView normalised = ColumnSlice(low, 0, low_rank_);
+  const TensorView raw =
+      reads_both_ ? ColumnSlice(low, low_rank_, low_rank_) : normalised;
+  INLAY_RETURN_IF_ERROR(run(query_.front(), x, raw));
+  INLAY_RETURN_IF_ERROR(query_norm_.Forward(raw, normalised, step.stream));
+  if (gate_.has_value() && reads_both_) {
+    INLAY_RETURN_IF_ERROR(run(*gate_, low, scratch.gate));
+  }
   return run(query_.back(), low, scratch.query);
 }
 
@@ -428,8 +436,11 @@ absl::Status LatentAttention::Forward(const Step& step, const BlockInput& x,
     INLAY_RETURN_IF_ERROR(kv_write_.Run(write, step.stream));
   }
   if (indexer_.has_value()) {
-    INLAY_RETURN_IF_ERROR(indexer_->Forward(
-        step, x.normalised, scratch.low_query, scratch.indexer));
+    const TensorView low = query_.size() > 1
+                               ? ColumnSlice(scratch.low_query, 0, low_rank_)
+                               : scratch.low_query;
+    INLAY_RETURN_IF_ERROR(
+        indexer_->Forward(step, x.normalised, low, scratch.indexer));
   }
   const bool expands =
       expanded_.row != nullptr && step.device.plans[cut_].num_tiles > 0;

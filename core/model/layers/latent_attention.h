@@ -52,7 +52,9 @@ class LatentAttention : public Sublayer {
  private:
   // Views into the scratch.
   struct Scratch {
-    TensorView low_query;  // of low rank; empty without
+    // Of low rank; empty without. Where they are read with what they are made
+    // of: that behind them.
+    TensorView low_query;
     TensorView query;
     TensorView row;   // what goes to the cache; empty where nothing does
     TensorView head;  // values of all heads
@@ -110,6 +112,8 @@ class LatentAttention : public Sublayer {
   size_t cut_ = 0;  // of DeviceBatch::plans; unused on CPU
   AttentionPlanShape cut_shape_;
   std::vector<Linear> query_;
+  int64_t low_rank_ = 0;     // of queries; 0: they are made at once
+  bool reads_both_ = false;  // LatentAttentionSpec
   Norm query_norm_;
   Linear down_;
   Norm norm_;

@@ -201,6 +201,26 @@ TEST(HeadSourceTest, InputsOfLaraMini) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("must have 14 rows"));
 }
 
+// Head by head queries and gates.
+TEST(HeadSourceTest, QueriesAndGatesOfAxK2) {
+  const Json config = {{"model_type", "axk2"},
+                       {"num_attention_heads", 2},
+                       {"qk_nope_head_dim", 2},
+                       {"qk_rope_head_dim", 1},
+                       {"v_head_dim", 2}};
+  const auto rows = [&](const char* part) {
+    return RowsOf(config, "self_attn.q_b_proj", part, 10);
+  };
+  EXPECT_THAT(rows("self_attn.q_proj"), ElementsAre(0, 1, 2, 5, 6, 7));
+  EXPECT_THAT(rows("self_attn.gate_proj"), ElementsAre(3, 4, 8, 9));
+  const uint16_t numbers[5] = {};
+  auto weights = std::make_shared<MemoryWeights>(true);
+  weights->Add("h.0.self_attn.q_b_proj.weight", DType::kBF16, {5, 1}, numbers);
+  const auto status = PresentHeads(config, weights).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("must have 10 rows"));
+}
+
 // Four shards, in each queries, values and keys.
 TEST(HeadSourceTest, ShardsOfCodeGen) {
   const Json config = {{"model_type", "codegen"}};

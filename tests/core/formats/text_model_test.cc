@@ -25,7 +25,7 @@ TEST(TextModel, PlainAndUnknownModelsAreLeftAlone) {
   for (const char* config :
        {"null", "{}", "[]", R"({"architectures":["LlamaForCausalLM"]})",
         R"({"architectures":["SomeVlModel"],"text_config":{}})",
-        R"({"architectures":["MllamaForConditionalGeneration"],
+        R"({"architectures":["PaliGemmaForConditionalGeneration"],
             "text_config":3})",
         R"({"model_type":"gemma3_text"})"}) {
     const auto model = FindTextModel(Json::parse(config));
@@ -52,6 +52,25 @@ TEST(TextModel, BadTextConfigsAreRefused) {
                                   "text_config":{"hidden_size":"x"}})"))
           .status(),
       kInvalid, "hidden_size");
+}
+
+// What a class assumes of a family's text that has no type of its own.
+TEST(TextModel, GlmAsrsSizes) {
+  const auto text = [](const char* config) {
+    Json whole = {{"architectures", {"GlmAsrForConditionalGeneration"}}};
+    whole["text_config"] = Json::parse(config);
+    const auto model = FindTextModel(whole);
+    EXPECT_TRUE(model.ok() && model->has_value());
+    return model.ok() && model->has_value() ? (*model)->config : Json();
+  };
+  for (const char* config : {"{}", R"({"model_type": "llama"})"}) {
+    const Json llama = text(config);
+    EXPECT_EQ(llama["model_type"], "llama");
+    EXPECT_EQ(llama["rms_norm_eps"], 1e-5);
+    EXPECT_EQ(llama["vocab_size"], 59264);
+  }
+  EXPECT_EQ(text(R"({"rms_norm_eps": 0.5})")["rms_norm_eps"], 0.5);
+  EXPECT_FALSE(text(R"({"model_type": "qwen2"})").contains("rms_norm_eps"));
 }
 
 TEST(TextModel, TakesFromOutsideWhatItIsSilentAbout) {

@@ -157,6 +157,7 @@ void AddNorms(const DecoderSpec& spec, Features* features) {
                                     before && after ? "on both sides"
                                     : before        ? "before"
                                                     : "after"));
+      features->Add("gates behind some", block.input_gate.has_value());
     }
     features->Add("parts in parallel", layer.parallel);
   }

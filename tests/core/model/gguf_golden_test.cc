@@ -53,6 +53,8 @@ TEST_P(WrittenGguf, Goldens) {
       {"ministral3", "mistral3"},
       {"cohere", "command-r"},
       {"dots1", "dots1"},
+      {"deepseek_ocr2", "deepseek2-ocr"},
+      {"muse_glimmer", "muse-glimmer"},
       {"arcee", "arcee"},
       {"phi", "phi2"},
       {"nemotron", "nemotron"},
@@ -126,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
         "dbrx", "apertus", "phimoe", "afmoe", "glm", "cohere2_moe",
         "mimo_v2_flash", "mellum", "hy_v3", "laguna", "solar_open", "youtu",
         "internlm3", "sarvam_moe", "iquestcoder", "internlm2", "orion",
-        "deepseek"),
+        "deepseek", "deepseek_ocr2", "muse_glimmer"),
     [](const auto& info) { return std::string(info.param); });
 
 // llama.cpp's names for text models of Qwen's multimodal ones, and what says

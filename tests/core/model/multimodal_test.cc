@@ -91,6 +91,26 @@ const Inside kInside[] = {
     {"models/mistral_large4",
      {"MistralLarge4ForConditionalGeneration", "mistral_large4", "", kNew,
       kHead}},
+    {"models/muse_glimmer",
+     {"MuseGlimmerForConditionalGeneration", "muse_glimmer", "", kNew, kHead}},
+    {"models/mllama", {"MllamaForConditionalGeneration", "mllama", ""}},
+    {"models/deepseek_ocr2",
+     {"DeepseekOcr2ForConditionalGeneration", "deepseek_ocr2", "", kNew,
+      kHead}},
+    {"models/deepseek_ocr2",
+     {"DeepseekOCRForCausalLM", "deepseek_vl_v2", "", "model.", kHead, "{}", "",
+      true}},
+    {"models/persimmon", {"FuyuForCausalLM", "fuyu", ""}},
+    {"models/persimmon",
+     {"FuyuForCausalLM", "fuyu", "", "language_model.model.",
+      "language_model.lm_head.", "{}", "", true}},
+    {"models/llama3",
+     {"Emu3ForConditionalGeneration", "emu3", "emu3_text_model",
+      "text_model.model.", "text_model.lm_head."}},
+    {"models/qwen3", {"QianfanOCRForConditionalGeneration", "qianfan_ocr", ""}},
+    {"models/granite",
+     {"GraniteDoclingForConditionalGeneration", "granite_docling",
+      "granite_docling_text", "model.text_model.", kHead}},
     {"models/qwen2",
      {"Qwen2_5OmniModel", "qwen2_5_omni", "qwen2_5_omni_text", "thinker.model.",
       "thinker.lm_head.", "{}", "thinker_config"}},
@@ -260,8 +280,8 @@ TEST(MultimodalFiles, ClassesThatDoNotOpenAreNamed) {
   };
   ExpectError(PlanStatus(config("PaliGemmaForConditionalGeneration")),
               kUnsupported, "attended both ways");
-  ExpectError(PlanStatus(config("MllamaForConditionalGeneration")),
-              kUnsupported, "attend to images");
+  ExpectError(PlanStatus(config("Step3p7ForConditionalGeneration")),
+              kUnsupported, "behind their activation");
   for (const char* part : {"\"SomeVlModel\"", "model_type \"llama\"",
                            "Gemma3ForConditionalGeneration"}) {
     ExpectError(PlanStatus(config("SomeVlModel")), kUnsupported, part);

@@ -16,6 +16,7 @@
 #include "core/formats/gguf_gpt.h"
 #include "tests/core/model/gguf_golden.h"
 #include "tests/core/model/laguna_gguf.h"
+#include "tests/core/model/muse_gguf.h"
 #include "tests/support/gguf_from_published.h"
 
 namespace inlay {
@@ -114,6 +115,7 @@ class WrittenGguf : public GgufGoldenModel {
       tensors.push_back(*std::move(factors));
     }
     if (name == "phimoe") AddLongRope(config, &tensors);
+    if (name == "muse-glimmer") AddMuseNorms(config, &tensors);
     if (name == "glm4moe") {
       const std::string last = std::to_string(number("num_hidden_layers"));
       tensors.push_back({"blk." + last + ".nextn.eh_proj.weight",
@@ -148,6 +150,7 @@ class WrittenGguf : public GgufGoldenModel {
       all->push_back(writer->SetF32(arch + ".attention.max_alibi_bias", 8.0f));
     }
     set("clip_qkv", "attention.clamp_kqv", false);
+    set("output_multiplier", "logit_scale", false);
     if (IsGgufGpt(arch)) {
       set("layer_norm_epsilon", "attention.layer_norm_epsilon", false);
     }
@@ -164,7 +167,7 @@ class WrittenGguf : public GgufGoldenModel {
     }
     const bool has_pattern = arch == "olmo2" || arch == "exaone-moe" ||
                              arch == "gemma3n" || arch == "cohere2moe" ||
-                             arch == "mellum";
+                             arch == "mellum" || arch == "muse-glimmer";
     if (has_pattern && config.contains("layer_types")) {
       std::string slides;
       for (const Json& type : config["layer_types"]) {

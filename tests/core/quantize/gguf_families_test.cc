@@ -175,7 +175,8 @@ INSTANTIATE_TEST_SUITE_P(
         "hunyuan_v1_moe", "jais2", "mistral4", "dbrx", "apertus", "glm",
         "cohere2_moe", "mimo_v2_flash", "mellum", "hy_v3", "laguna",
         "solar_open", "youtu", "internlm3", "sarvam_moe", "iquestcoder",
-        "internlm2", "minicpm", "orion", "deepseek"),
+        "internlm2", "minicpm", "orion", "deepseek", "deepseek_ocr2",
+        "muse_glimmer"),
     [](const auto& info) { return std::string(info.param); });
 
 // Names, shapes and values against the converter's, from its description
@@ -252,7 +253,8 @@ INSTANTIATE_TEST_SUITE_P(
         "exaone_moe", "exaone", "hunyuan_v1_dense", "hunyuan_v1_moe", "jais2",
         "mistral4", "dbrx", "apertus", "glm", "cohere2_moe", "mimo_v2_flash",
         "mellum", "hy_v3", "laguna", "solar_open", "youtu", "internlm3",
-        "sarvam_moe", "iquestcoder", "minicpm", "orion", "deepseek"),
+        "sarvam_moe", "iquestcoder", "minicpm", "orion", "deepseek",
+        "deepseek_ocr2"),
     [](const auto& info) { return std::string(info.param); });
 
 // --- Shapes that no golden model has.

@@ -37,7 +37,7 @@ class Selecting : public ExpertsTest {
 TEST_F(Selecting, LayersReadWhatTheyDoInOneRun) {
   for (const char* model :
        {"deepseek_v32", "glm_moe_dsa", "deepseek_v4", "deepseek_v4_rates",
-        "longcat_flash", "bailing_hybrid"}) {
+        "longcat_flash", "bailing_hybrid", "axk2"}) {
     SCOPED_TRACE(model);
     const ModelFiles files = Open(Golden(model));
     // Far more tokens than a query sees keys.

@@ -37,6 +37,10 @@ PLAIN = dict(rms_norm_eps=None)
 # Classes whose text has none of its own: their towers.
 OUTER = {
     'Glm5Next': dict(depth=1, hidden_size=32, intermediate_size=32, num_heads=2, out_hidden_size=16, image_size=28, projection_intermediate_size=16),
+    'DeepseekOcr2': dict(sam_config=dict(hidden_size=16, output_channels=8, num_hidden_layers=1, num_attention_heads=1, image_size=28, patch_size=14, downsample_channels=[8, 16],
+                                         global_attn_indexes=[0], window_size=2),
+                         encoder_config=dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1, vocab_size=8)),
+    'MuseGlimmer': dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2),
     'MistralLarge4': dict(model_type='pixtral', hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14),
 }
 
@@ -284,6 +288,10 @@ FAMILIES = {
     'zamba2': ('Zamba2', dict(DERIVED, vocab_size=112, hidden_size=16, intermediate_size=16, num_hidden_layers=4, layers_block_type=['mamba', 'hybrid', 'hybrid', 'hybrid'],
                               mamba_d_state=8, n_mamba_heads=2, mamba_ngroups=2, num_mem_blocks=2, adapter_rank=8, use_mem_rope=True, tie_word_embeddings=True),
                dict(DEFAULT, rope_theta=10000.0), dict(layers_block_type=['mamba', 'hybrid', 'hybrid', 'hybrid'], use_shared_mlp_adapter=True)),
+    'axk2': ('AXK2', dict(LATENT, vocab_size=112, hidden_size=16, intermediate_size=16, moe_intermediate_size=8, n_routed_experts=4, n_shared_experts=1, n_group=2, topk_group=1,
+                          num_experts_per_tok=2, v_head_dim=16, q_lora_rank=16, kv_lora_rank=16, index_topk=32, index_head_dim=16, index_n_heads=8, gated_norm_rank=4,
+                          mlp_layer_types=['dense', 'sparse'], tie_word_embeddings=True), dict(DEFAULT, rope_theta=10000.0),
+             dict(mlp_layer_types=None, layer_types=None, head_dim=None, first_k_dense_replace=1, moe_layer_freq=1, scoring_func='sigmoid', topk_method='noaux_tc')),
     # Its first layer selects keys for the second.
     'hy_v4': ('HYV4', dict(LATENT, vocab_size=112, hidden_size=16, intermediate_size=16, moe_intermediate_size=16, n_routed_experts=3, n_shared_experts=1,
                            num_experts_per_tok=2, v_head_dim=16, q_lora_rank=16, index_topk=32, index_head_dim=16, index_n_heads=12, hc_mult=3, hc_magnitude=1.5,
@@ -299,6 +307,27 @@ FAMILIES = {
                                    num_experts_per_tok=2, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=0, v_head_dim=16, index_topk=32, index_kpool=8, index_head_dim=16, index_n_heads=8,
                                    hc_mult=2, swiglu_limit=0.5, linear_num_heads=1, linear_head_dim=32, layer_types=['linear_attention', 'indexed_attention', 'indexed_attention'],
                                    indexer_types=['full', 'full', 'shared'], mlp_layer_types=['dense', 'sparse', 'dense'], tie_word_embeddings=True), None, {}),
+    # With towers that its class always has.
+    'phi4_multimodal': ('Phi4Multimodal', dict(DERIVED, vocab_size=112, num_hidden_layers=1, intermediate_size=32, original_max_position_embeddings=64, tie_word_embeddings=True,
+                                               vision_config=dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1, image_size=28, crop_size=28),
+                                               audio_config=dict(hidden_size=16, intermediate_size=16, num_blocks=1, num_attention_heads=1, ext_pw_out_channel=16, input_size=8,
+                                                                 depthwise_separable_out_channel=16, nemo_conv_channels=16, bias_max_distance=4)),
+                        dict(LONGROPE, short_factor=LONGROPE['short_factor'][:6], long_factor=LONGROPE['long_factor'][:6], rope_theta=10000.0, partial_rotary_factor=0.75),
+                        dict(rope_scaling=dict(type='longrope', short_factor=LONGROPE['short_factor'][:6], long_factor=LONGROPE['long_factor'][:6]), partial_rotary_factor=0.75,
+                             vision_config=None, audio_config=None, model_type='phi4mm', architectures=['Phi4MMForCausalLM'], attention_bias=False, mlp_bias=False, lm_head_bias=False,
+                             speech_lora=dict(dp=0.01, layer='((layers.*self_attn\\.(qkv|o)_proj)|(layers.*mlp\\.(gate_up|down)_proj))', lora_alpha=16, r=8))),
+    # The text of such a class.
+    'deepseek_ocr2': ('DeepseekOcr2', dict(vocab_size=112, hidden_size=16, intermediate_size=16, num_attention_heads=1, num_key_value_heads=1, moe_intermediate_size=8, n_routed_experts=3, n_shared_experts=1,
+                                           num_experts_per_tok=2, n_group=1, topk_group=1, mlp_layer_types=['dense', 'sparse']), dict(DEFAULT, rope_theta=10000.0),
+                      dict(mlp_layer_types=None, first_k_dense_replace=1, use_mla=False, head_dim=None)),
+    # The text of one of them, which there is a class of. Its second layer attends to images.
+    'mllama': ('Mllama', dict(DERIVED, vocab_size=96, num_hidden_layers=3, intermediate_size=16, cross_attention_layers=[1]),
+               dict(rope_type='llama3', factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64, rope_theta=500000.0), {}),
+    # And of such a one.
+    'muse_glimmer': ('MuseGlimmer', dict(GROUPED, vocab_size=112, hidden_size=16, num_hidden_layers=4, intermediate_size=16, num_attention_heads=2, num_key_value_heads=1, sliding_window=32,
+                                         final_logit_softcapping=4.0, output_multiplier=0.5, post_norm_eps=1e-8, qk_scale_factor=2.5,
+                                         layer_types=['full_attention', 'sliding_attention', 'sliding_attention', 'full_attention'], layer_rope_theta=[0, 10000.0, 10000.0, 0]),
+                     dict(DEFAULT, rope_theta=10000.0), {}),
     # More tokens go in than come out.
     'apertus1p5_text': ('Apertus1p5Text', dict(DERIVED, vocab_size=160, output_vocab_size=128, num_hidden_layers=1, intermediate_size=32),
                         dict(rope_type='llama3', factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64, rope_theta=12000000.0),
@@ -357,7 +386,7 @@ LEARNED_FACTORS = ('sqk', 's_gate', 'lambda_1', 'lambda_2', 'suv_gate', 'suv_up'
 def draw(name, tensor, one):
     if name.endswith('.bias') and ('norm' in name or 'ln_' in name):
         return 0.2 * torch.randn_like(tensor)
-    if ('norm' in name or 'ln_' in name) and 'norm_attn_norm.attn' not in name:
+    if ('norm' in name or 'ln_' in name) and 'norm_attn_norm.attn' not in name and 'layernorm.mlp.' not in name:
         return one + 0.2 * torch.randn_like(tensor)
     if name.rsplit('.', 1)[-1] in LEARNED_FACTORS:
         return tensor * (1 + 0.2 * torch.randn_like(tensor))
@@ -452,10 +481,19 @@ def with_two_outputs(path):
     safetensors.torch.save_file(tensors, path, metadata=dict(format='pt'))
 
 
+def beside_adapters(path):
+    """Phi-4-multimodal's: layers as published, an adapter beside one of them, and no towers."""
+    tensors = {n: t for n, t in safetensors.torch.load_file(path).items() if 'embed_tokens_extend' not in n}
+    tensors = {n.replace('_proj.weight', '_proj.base_layer.weight'): t for n, t in tensors.items()}
+    tensors['model.layers.0.self_attn.o_proj.lora_A.speech.weight'] = torch.ones(2, 32, dtype=torch.bfloat16)
+    tensors['model.layers.0.self_attn.o_proj.lora_B.speech.weight'] = torch.ones(32, 2, dtype=torch.bfloat16)
+    safetensors.torch.save_file(tensors, path, metadata=dict(format='pt'))
+
+
 def text_alone(path):
     """Without towers and what lies behind them; named as where there are none."""
     tensors = safetensors.torch.load_file(path)
-    tensors = {n.replace('model.language_model.', 'model.'): t for n, t in tensors.items() if not n.startswith(('vision_', 'patch_merger', 'pre_mm_', 'model.visual'))}
+    tensors = {n.replace('model.language_model.', 'model.'): t for n, t in tensors.items() if not n.startswith(('vision_', 'patch_merger', 'pre_mm_', 'model.vis', 'model.sam_', 'model.projector', 'model.view_', 'model.qwen2_'))}
     safetensors.torch.save_file(tensors, path, metadata=dict(format='pt'))
 
 
@@ -485,7 +523,8 @@ def write(name):
     for tensors in (model.named_parameters(), model.named_buffers()):
         for part, tensor in tensors:
             if tensor.is_floating_point() and 'inv_freq' not in part and 'embed_scale' not in part:
-                tensor.data = draw(part, tensor.data, 0 if prefix in ('Nemotron', 'VaultGemma') else 1)
+                is_centred = prefix in ('Nemotron', 'VaultGemma') or prefix == 'MuseGlimmer' and '.layers.' in part
+                tensor.data = draw(part, tensor.data, 0 if is_centred else 1)
     folder = HERE / name
     model.to(torch.bfloat16).save_pretrained(folder)
     (folder / 'generation_config.json').unlink(missing_ok=True)
@@ -507,6 +546,8 @@ def write(name):
     near = changed(reference)
     if prefix == 'MiniMaxM3VL':
         as_minimax(folder / 'model.safetensors')
+    if prefix == 'Phi4Multimodal':
+        beside_adapters(folder / 'model.safetensors')
     if prefix == 'LongcatFlash':
         without_identities(folder / 'model.safetensors')
     # Few where every token goes the same way.
