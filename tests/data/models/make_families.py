@@ -321,7 +321,7 @@ FAMILIES = {
                                            num_experts_per_tok=2, n_group=1, topk_group=1, mlp_layer_types=['dense', 'sparse']), dict(DEFAULT, rope_theta=10000.0),
                       dict(mlp_layer_types=None, first_k_dense_replace=1, use_mla=False, head_dim=None)),
     # The text of one of them, which there is a class of. Its second layer attends to images.
-    'mllama': ('Mllama', dict(DERIVED, vocab_size=96, num_hidden_layers=3, intermediate_size=16, cross_attention_layers=[1]),
+    'mllama': ('Mllama', dict(DERIVED, vocab_size=112, num_hidden_layers=3, intermediate_size=16, cross_attention_layers=[1]),
                dict(rope_type='llama3', factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64, rope_theta=500000.0), {}),
     # And of such a one.
     'muse_glimmer': ('MuseGlimmer', dict(GROUPED, vocab_size=112, hidden_size=16, num_hidden_layers=4, intermediate_size=16, num_attention_heads=2, num_key_value_heads=1, sliding_window=32,

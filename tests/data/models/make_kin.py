@@ -14,7 +14,7 @@ import transformers
 
 from make_families import HERE, clear_case, changed, draw, tokens_of
 
-COMMON = dict(vocab_size=80, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=512,
+COMMON = dict(vocab_size=112, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=512,
               rms_norm_eps=1e-3, rope_theta=10000.0, tie_word_embeddings=False, bos_token_id=1, eos_token_id=2, pad_token_id=0, use_cache=True, hidden_act='silu',
               rope_scaling=None, torch_dtype='bfloat16')
 
@@ -87,8 +87,8 @@ BLOCKS = [dict(attention=dict(n_heads_in_group=2, no_op=False), ffn=dict(ffn_mul
           dict(attention=dict(n_heads_in_group=None, no_op=True), ffn=dict(ffn_mult=None, no_op=True)),
           dict(attention=dict(n_heads_in_group=None, no_op=True), ffn=dict(ffn_mult=1.0, no_op=False)),
           dict(attention=dict(n_heads_in_group=1, no_op=False), ffn=dict(ffn_mult=None, no_op=True))]
-GROUPED = dict(vocab_size=48, hidden_size=64, intermediate_size=16, num_attention_heads=4, num_key_value_heads=2)
-EXPERTS = dict(vocab_size=48, num_hidden_layers=2, intermediate_size=32, moe_intermediate_size=16, num_experts_per_tok=2, num_key_value_heads=2, tie_word_embeddings=True)
+GROUPED = dict(num_attention_heads=4, num_key_value_heads=2)
+EXPERTS = dict(num_hidden_layers=2, intermediate_size=16, moe_intermediate_size=16, num_experts_per_tok=2, num_key_value_heads=2, tie_word_embeddings=True)
 # Of each: its class's name, its model_type, its keys, a class that computes the same and that one's keys (None: it has none such), and what becomes of tensors.
 FAMILIES = {
     'internlm2': ('InternLM2', 'internlm2', dict(GROUPED, bias=False), 'Llama', dict(bias=None), internlm2),
@@ -96,11 +96,11 @@ FAMILIES = {
                 dict(scale_emb=None, scale_depth=None, dim_model_base=None, embedding_multiplier=12.0, residual_multiplier=1.4 / 2 ** .5, logits_scaling=2.0,
                      attention_multiplier=.25), as_it_is),
     'orion': ('Orion', 'orion', dict(num_key_value_heads=2), 'StableLm', dict(rms_norm_eps=None, layer_norm_eps=1e-3), as_it_is),
-    'deepseek': ('Deepseek', 'deepseek', dict(EXPERTS, n_routed_experts=4, n_shared_experts=1, first_k_dense_replace=1, moe_layer_freq=1, norm_topk_prob=False,
+    'deepseek': ('Deepseek', 'deepseek', dict(EXPERTS, n_routed_experts=3, n_shared_experts=1, first_k_dense_replace=1, moe_layer_freq=1, norm_topk_prob=False,
                                               scoring_func='softmax'), 'Qwen2Moe',
-                 dict(n_routed_experts=None, n_shared_experts=None, first_k_dense_replace=None, moe_layer_freq=None, scoring_func=None, num_experts=4,
+                 dict(n_routed_experts=None, n_shared_experts=None, first_k_dense_replace=None, moe_layer_freq=None, scoring_func=None, num_experts=3,
                       shared_expert_intermediate_size=16, mlp_only_layers=[0], qkv_bias=False), deepseek),
-    'nemotron_nas': ('DeciLM', 'nemotron-nas', dict(vocab_size=64, hidden_size=16, num_hidden_layers=4, intermediate_size=None, num_key_value_heads=None, block_configs=BLOCKS),
+    'nemotron_nas': ('DeciLM', 'nemotron-nas', dict(hidden_size=16, num_hidden_layers=4, intermediate_size=None, num_key_value_heads=None, block_configs=BLOCKS),
                      'Llama', dict(block_configs=None), as_it_is),
 }
 
