@@ -40,8 +40,8 @@ TEST(NewerKeysTest, MllamasLayers) {
   };
   DecoderSpec spec = SpecFrom("mllama", R"({"tie_word_embeddings": true})");
   EXPECT_EQ(names(spec), "02");
-  EXPECT_EQ(spec.embedding_rows, 104);
-  EXPECT_EQ(spec.vocab_size, 96);
+  EXPECT_EQ(spec.embedding_rows, 120);
+  EXPECT_EQ(spec.vocab_size, 112);
   EXPECT_EQ(spec.head, "lm_head");
   EXPECT_EQ(spec.tied_head, "");
   spec = SpecFrom("mllama", R"({"cross_attention_layers": null,
