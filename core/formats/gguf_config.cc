@@ -8,6 +8,7 @@
 
 #include "core/formats/gguf_arch_keys.h"
 #include "core/formats/gguf_cohere_moe.h"
+#include "core/formats/gguf_deepseek_ocr.h"
 #include "core/formats/gguf_encoder.h"
 #include "core/formats/gguf_experts.h"
 #include "core/formats/gguf_gemma.h"
@@ -112,31 +113,6 @@ absl::Status ReadStableLm(const GgufFiles& files, const GgufArchKeys& keys,
                          config);
 }
 
-// DeepSeek-V2's experts. A window is Unlimited-OCR's, of what comes after a
-// prompt.
-absl::Status ReadDeepseekOcr(const GgufArchKeys& keys,
-                             std::optional<int64_t> window, Json* config) {
-  constexpr char kGating[] = "expert_gating_func";
-  constexpr int64_t kSoftmax = 1;
-  INLAY_ASSIGN_OR_RETURN(const auto gating, keys.Int(kGating, 0, INT32_MAX));
-  const int64_t score = gating.value_or(0);
-  if (score != 0 && score != kSoftmax) {
-    return absl::UnimplementedError(
-        FormattedString("%s is %d, allowed: %d (softmax)", keys.Name(kGating),
-                        score, kSoftmax));
-  }
-  if (window.has_value()) {
-    return absl::UnimplementedError(
-        FormattedString("%s is %d, allowed: none",
-                        keys.Name("attention.sliding_window"), *window));
-  }
-  INLAY_ASSIGN_OR_RETURN(const auto groups,
-                         keys.Int("expert_group_count", 0, kMaxGgufSize));
-  (*config)["topk_method"] =
-      groups.value_or(1) > 1 ? "group_limited_greedy" : "greedy";
-  return absl::OkStatus();
-}
-
 // Files of OLMo 3 say "olmo2" too, and have windows.
 absl::Status ReadOlmo3(const GgufArchKeys& keys, const GgufSizes& sizes,
                        int64_t window, Json* config) {
@@ -228,7 +204,7 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     return ReadGgufLinear(files, keys, sizes, config);
   }
   if (keys.arch() == "deepseek2-ocr") {
-    return ReadDeepseekOcr(keys, window, config);
+    return ReadGgufDeepseekOcr(keys, window, config);
   }
   if (keys.arch() == "deepseek32" || keys.arch() == "glm-dsa") {
     INLAY_RETURN_IF_ERROR(ReadGgufLatent(files, keys, sizes, config));

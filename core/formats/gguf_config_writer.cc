@@ -7,6 +7,7 @@
 
 #include "core/formats/exaone_config.h"
 #include "core/formats/gguf_cohere_moe.h"
+#include "core/formats/gguf_deepseek_ocr.h"
 #include "core/formats/gguf_encoder.h"
 #include "core/formats/gguf_experts_writer.h"
 #include "core/formats/gguf_family_defaults.h"

@@ -120,27 +120,4 @@ absl::Status SetGgufIndexer(GgufKeyWriter& keys) {
   return is_glm ? SetSelectingLayers(keys) : absl::OkStatus();
 }
 
-// llama.cpp has one rope there, and as many heads of keys as of queries.
-absl::Status CheckGgufDeepseekOcr(const GgufKeyWriter& keys,
-                                  const GgufHeads& heads) {
-  constexpr double kBase = 10000.0;
-  const Json& config = keys.config();
-  INLAY_RETURN_IF_ERROR(keys.Expect("attention_bias", false));
-  if (heads.key != heads.query) {
-    return keys.NotSaid("num_key_value_heads", heads.key);
-  }
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    const Json* rope = JsonFind(config, key);
-    if (rope == nullptr || !rope->is_object()) continue;
-    INLAY_ASSIGN_OR_RETURN(const double theta,
-                           JsonNumber(*rope, "rope_theta", kBase, 0.0, 1e15));
-    INLAY_ASSIGN_OR_RETURN(const std::string old,
-                           JsonString(*rope, "type", "default"));
-    INLAY_ASSIGN_OR_RETURN(const std::string type,
-                           JsonString(*rope, "rope_type", old));
-    if (theta != kBase || type != "default") return keys.NotSaid(key, *rope);
-  }
-  return keys.Expect("rope_theta", kBase);
-}
-
 }  // namespace inlay

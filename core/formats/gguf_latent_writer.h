@@ -1,5 +1,5 @@
 // What a GGUF file says of latent attention and its indexers: what
-// gguf_latent.h undoes. And of DeepSeek-OCR, in the place of that.
+// gguf_latent.h undoes.
 #ifndef INLAY_CORE_FORMATS_GGUF_LATENT_WRITER_H_
 #define INLAY_CORE_FORMATS_GGUF_LATENT_WRITER_H_
 
@@ -19,11 +19,6 @@ absl::Status SetGgufLatent(GgufKeyWriter& keys, int64_t positions,
 
 // DeepSeek-V3.2's and GLM-5's.
 absl::Status SetGgufIndexer(GgufKeyWriter& keys);
-
-// DeepSeek-OCR's, which has no latent attention: UNIMPLEMENTED for what its
-// files cannot say.
-absl::Status CheckGgufDeepseekOcr(const GgufKeyWriter& keys,
-                                  const GgufHeads& heads);
 
 }  // namespace inlay
 

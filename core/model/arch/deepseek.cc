@@ -8,7 +8,6 @@
 // text of DeepSeek-OCR and OCR 2 (arXiv:2510.18234): V2's experts behind plain
 // attention.
 #include <string>
-#include <utility>
 
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
@@ -200,26 +199,12 @@ absl::StatusOr<std::unique_ptr<Model>> MakeDeepseekOcr(const Json& own,
   for (const char* key : {"mlp_bias", "use_mla"}) {
     INLAY_RETURN_IF_ERROR(ExpectFlag(json, key, false));
   }
-  INLAY_ASSIGN_OR_RETURN(const bool bias,
-                         JsonBool(json, "attention_bias", false));
   INLAY_ASSIGN_OR_RETURN(DeepseekExperts experts, ReadDeepseekV2Experts(json));
   INLAY_ASSIGN_OR_RETURN(
       experts.sparse, ReadLayerKinds(json, "mlp_layer_types", config.num_layers,
                                      "sparse", "dense"));
-  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(json, config, {}));
-  DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);
-  spec.max_positions = UsablePositions(config.max_positions, rope);
-  spec.ropes.push_back(rope);
-  for (int i = 0; i < config.num_layers; ++i) {
-    const std::string prefix = LayerPrefix(i);
-    PartSpec mlp = LlamaStyleMlp(config, prefix, false);
-    if (experts.HasExperts(i)) {
-      mlp = DeepseekMoe(config, experts, prefix + "mlp.", false);
-    }
-    spec.layers.push_back(LlamaStyleLayer(
-        config, prefix, NormKind::kRms,
-        LlamaStyleAttention(config, prefix, bias, bias), std::move(mlp)));
-  }
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         LlamaDeepseekDecoder(json, config, experts));
   return BuildDecoder(spec, build);
 }
 

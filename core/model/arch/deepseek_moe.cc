@@ -1,11 +1,8 @@
 // DeepSeek MoE (arXiv:2401.06066): Llama's attention, a few dense layers, then
 // experts by the softmax of all and shared ones. Source of names and defaults:
 // the published configuration_deepseek.py of deepseek-moe-16b.
-#include <utility>
-
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
-#include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
 #include "memory/status.h"
 
@@ -40,13 +37,7 @@ absl::StatusOr<DecoderSpec> DeepseekSpec(const Json& json) {
                          ReadDecoderConfig(json, defaults));
   INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
                          ReadFirstExperts(json, config.num_layers));
-  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec, LlamaStyleSpec(json, config, {}));
-  for (int i = 0; i < config.num_layers; ++i) {
-    if (!experts.HasExperts(i)) continue;
-    spec.layers[static_cast<size_t>(i)].blocks[1].part =
-        DeepseekMoe(config, experts, LayerPrefix(i) + "mlp.", false);
-  }
-  return spec;
+  return LlamaDeepseekDecoder(json, config, experts);
 }
 
 }  // namespace

@@ -234,4 +234,16 @@ absl::StatusOr<DecoderSpec> DeepseekDecoder(const Json& json,
   return spec;
 }
 
+absl::StatusOr<DecoderSpec> LlamaDeepseekDecoder(
+    const Json& json, const DecoderConfig& config,
+    const DeepseekExperts& experts) {
+  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec, LlamaStyleSpec(json, config, {}));
+  for (int i = 0; i < config.num_layers; ++i) {
+    if (!experts.HasExperts(i)) continue;
+    spec.layers[static_cast<size_t>(i)].blocks[1].part =
+        DeepseekMoe(config, experts, LayerPrefix(i) + "mlp.", false);
+  }
+  return spec;
+}
+
 }  // namespace inlay

@@ -100,6 +100,11 @@ absl::StatusOr<DecoderSpec> DeepseekDecoder(const Json& json,
                                             const DeepseekExperts& experts,
                                             bool corrected);
 
+// Llama's layers, those that have experts with these; no corrections.
+absl::StatusOr<DecoderSpec> LlamaDeepseekDecoder(
+    const Json& json, const DecoderConfig& config,
+    const DeepseekExperts& experts);
+
 // UNIMPLEMENTED where the config's `key` is not `known`; null is.
 absl::Status ExpectFlag(const Json& json, std::string_view key, bool known);
 
