@@ -64,7 +64,7 @@ GTEST_FILTER=$some ctest --test-dir build-tsan -j "$jobs" --output-on-failure --
 if ! has_gpu && command -v "${CUDACXX:-nvcc}" >/dev/null; then
   say "CUDA code compiles"
   build build-cuda inlay memory_test kernels_test bench_cuda -- -DCMAKE_BUILD_TYPE=Release -DINLAY_CUDA=ON -DINLAY_CUDA_QUICK=ON \
-    "-DINLAY_CUDA_CODE=80;90a" -DINLAY_TESTS=ON -DINLAY_EXAMPLES=OFF -DINLAY_BINDINGS=OFF -DINLAY_UNITY=ON
+    -DINLAY_CUDA_CODE=90a -DINLAY_TESTS=ON -DINLAY_EXAMPLES=OFF -DINLAY_BINDINGS=OFF -DINLAY_UNITY=ON
 fi
 
 say "All passed"
