@@ -9,6 +9,7 @@
 #include "core/formats/gguf_gemma_names.h"
 #include "core/formats/gguf_gpt_names.h"
 #include "core/formats/gguf_llama_names.h"
+#include "core/formats/gguf_minimax_names.h"
 #include "core/formats/gguf_names.h"
 #include "core/formats/gguf_recurrent_names.h"
 #include "memory/formatted_string.h"
@@ -151,6 +152,15 @@ constexpr GgufArch kArchs[] = {
      gguf_names::kExaoneMoe},
     {"exaone-moe", "ExaoneMoEForCausalLM", "exaone_moe",
      gguf_names::kExaoneMoe},
+    {"deci", "DeciLMForCausalLM", "nemotron-nas", gguf_names::kLlama},
+    {"deci", "DeciLMForCausalLM", "deci", gguf_names::kLlama},
+    {"granite_swa", "GraniteSWAForCausalLM", "granite_swa",
+     gguf_names::kGraniteSwa},
+    {"granite_swa", "GraniteMoeSWAForCausalLM", "granitemoe_swa",
+     gguf_names::kGraniteSwa},
+    {"minimax-m3", "MiniMaxM3VLForCausalLM", "minimax_m3_vl_text",
+     gguf_names::kMiniMaxM3},
+    {"llama-embed", "LlamaForCausalLM", "llama", gguf_names::kLlama},
     {"gemma-embedding", "Gemma3TextModel", "gemma3_text",
      gguf_names::kGemmaEmbedding},
     {"bert", "BertModel", "bert", gguf_names::kBert},

@@ -52,6 +52,8 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"mellum", "moe_intermediate_size", true},
     {"hy_v3", "moe_intermediate_size", true},
     {"laguna", "moe_intermediate_size", true},
+    {"granite_swa", "intermediate_size", true},
+    {"minimax-m3", "intermediate_size", true},
     {"nomic-bert-moe", "intermediate_size", false},
 };
 

@@ -103,7 +103,8 @@ class Planner {
     if (tensor.name.ends_with(".in_proj_qkvz.weight")) {
       return AddFusedLinear(tensor);
     }
-    if (tensor.name.ends_with(".shared_mlp.input_linear.weight")) {
+    if (tensor.name.ends_with(".shared_mlp.input_linear.weight") &&
+        arch_.name != "granite_swa") {
       return AddHalves(tensor);
     }
     if (const auto turned =
@@ -119,7 +120,7 @@ class Planner {
       return AddPositions(tensor);
     }
     INLAY_RETURN_IF_ERROR(AddOne(tensor, tensor.name).status());
-    return AddFalconHead(tensor);
+    return AddTiedHead(tensor);
   }
 
   absl::StatusOr<std::vector<FileTensor>> Take() && {
@@ -147,8 +148,7 @@ class Planner {
     const auto embedding = PublishedTensorName(arch_, kEmbedding);
     if (!embedding.has_value()) return AddOne(head, head.name).status();
     INLAY_RETURN_IF_ERROR(AddOne(head, embedding->name).status());
-    return arch_.model_type == "falcon_h1" ? AddOne(head, head.name).status()
-                                           : absl::OkStatus();
+    return NeedsHead() ? AddOne(head, head.name).status() : absl::OkStatus();
   }
 
   // One tensor of the file, of all rows of `tensor`.
@@ -173,9 +173,14 @@ class Planner {
     return &file;
   }
 
-  // Multiplied by another factor than the embedding it is tied to.
-  absl::Status AddFalconHead(const ModelTensor& tensor) {
-    if (arch_.model_type != "falcon_h1" || has_head_ ||
+  // Falcon H1's is multiplied by another factor than the embedding it is tied
+  // to; of MiniMax-M3 llama.cpp wants one.
+  bool NeedsHead() const {
+    return arch_.model_type == "falcon_h1" || arch_.name == "minimax-m3";
+  }
+
+  absl::Status AddTiedHead(const ModelTensor& tensor) {
+    if (!NeedsHead() || has_head_ ||
         !tensor.name.ends_with(".embed_tokens.weight")) {
       return absl::OkStatus();
     }

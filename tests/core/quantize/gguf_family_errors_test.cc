@@ -22,6 +22,51 @@ struct Wrong {
   absl::StatusCode code = kNotSaid;
 };
 constexpr Wrong kWrong[] = {
+    // Layers that differ.
+    {"nemotron_nas", "block_configs", R"({"block_configs": [1]})", kBad},
+    {"nemotron_nas", "block_configs",
+     R"({"num_hidden_layers": 1, "block_configs": [{"attention":
+         {"n_heads_in_group": null, "replace_with_linear": true}}]})"},
+    {"nemotron_nas", "block_configs",
+     R"({"num_hidden_layers": 1, "block_configs": [{"attention":
+         {"n_heads_in_group": 1, "window_length": 8}}]})"},
+    {"nemotron_nas", "block_configs",
+     R"({"num_hidden_layers": 1, "block_configs": [{"ffn":
+         {"ffn_mult": 1.0, "sparsify": [1]}}]})"},
+    {"nemotron_nas", "n_heads_in_group",
+     R"({"num_hidden_layers": 1, "block_configs": [{"attention":
+         {"n_heads_in_group": 3}}]})",
+     kBad},
+    {"nemotron_nas", "intermediate_size", R"({"block_configs": null})", kBad},
+    {"nemotron_nas", "num_key_value_heads_per_layer",
+     R"({"block_configs": null, "intermediate_size": 32,
+         "num_key_value_heads_per_layer": [1, 0, 1, 1]})",
+     kBad},
+    {"granite_swa", "sliding_window", R"({"sliding_window": null})"},
+    {"granite_swa", "layer_rope_theta",
+     R"({"layer_rope_theta": [100.0, 50.0]})"},
+    {"granite_swa", "layer_rope_theta", R"({"layer_rope_theta": [100.0]})",
+     kBad},
+    {"granitemoe_swa", "layer_rope_theta",
+     R"({"layer_rope_theta": [100000.0, 500.0]})"},
+    {"granitemoe_swa", "num_experts", R"({"num_local_experts": null})", kBad},
+    {"minimax_m3", "swiglu_limit", R"({"swiglu_limit": 6.0})"},
+    {"minimax_m3", "swiglu_alpha", R"({"swiglu_alpha": 1.5})"},
+    {"minimax_m3", "scoring_func", R"({"scoring_func": "softmax"})"},
+    {"minimax_m3", "hidden_act", R"({"hidden_act": "gelu"})"},
+    {"minimax_m3", "moe_layer_freq", R"({"moe_layer_freq": [1, 0]})"},
+    {"minimax_m3", "mlp_layer_types",
+     R"({"mlp_layer_types": ["sparse", "dense"]})"},
+    {"minimax_m3", "sparse_attention_config",
+     R"({"sparse_attention_config": {"sparse_attention_freq": [1, 1]}})"},
+    {"minimax_m3", "layer_types",
+     R"({"layer_types": ["full_attention", "full_attention"]})"},
+    {"minimax_m3", "shared_intermediate_size",
+     R"({"shared_intermediate_size": 12})"},
+    {"minimax_m3", "sparse_topk_blocks",
+     R"({"sparse_attention_config": {"sparse_topk_blocks": -1,
+         "sparse_attention_freq": [0, 1]}})",
+     kBad},
     // Encoders.
     {"modernbert_labels", "layer_types",
      R"({"layer_types": ["sliding_attention", "full_attention",
@@ -273,6 +318,7 @@ ModelFiles Sayable(const std::string& model) {
   if (model == "afmoe") files.config.erase("layer_types");
   if (model == "phimoe") files.config["router_jitter_noise"] = 0.01;
   if (model == "falcon_mamba") files.config["mixer_rms_eps"] = 1e-6;
+  if (model == "granitemoe_swa") files.config.erase("layer_rope_theta");
   if (model == "qwen2_moe") files.config["mlp_only_layers"] = Json::array();
   return files;
 }
