@@ -9,6 +9,7 @@
 #include "core/formats/gguf_arch_keys.h"
 #include "core/formats/gguf_cohere_moe.h"
 #include "core/formats/gguf_deci.h"
+#include "core/formats/gguf_deepseek4.h"
 #include "core/formats/gguf_deepseek_ocr.h"
 #include "core/formats/gguf_encoder.h"
 #include "core/formats/gguf_experts.h"
@@ -238,6 +239,12 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     return ReadGgufMellum(files, keys, sizes, config);
   }
   if (keys.arch() == "deci") return ReadGgufDeci(files, keys, sizes, config);
+  if (keys.arch() == "deepseek4") {
+    return ReadGgufDeepseek4(keys, sizes, files.header(), config);
+  }
+  if (keys.arch() == "minimax-01") {
+    return ReadGgufMiniMax01(keys, sizes, config);
+  }
   if (keys.arch() == "minimax-m3") {
     return ReadGgufMiniMaxM3(keys, sizes, config);
   }

@@ -8,6 +8,7 @@
 #include "core/formats/exaone_config.h"
 #include "core/formats/gguf_cohere_moe.h"
 #include "core/formats/gguf_deci.h"
+#include "core/formats/gguf_deepseek4.h"
 #include "core/formats/gguf_deepseek_ocr.h"
 #include "core/formats/gguf_encoder.h"
 #include "core/formats/gguf_experts_writer.h"
@@ -177,6 +178,12 @@ class ConfigWriter {
       INLAY_ASSIGN_OR_RETURN(shape.partial,
                              JsonNumber(config_, "rotary_pct", 0.25, 0.0, 1.0));
     }
+    if (arch_.name == "deepseek4") {
+      INLAY_RETURN_IF_ERROR(SetGgufDeepseek4(keys_, hidden));
+      INLAY_ASSIGN_OR_RETURN(const Json own,
+                             WithDeepseek4Rope(config_, head_dim_));
+      return SetGgufRope(own, "deepseek4", shape, &keys_.writer(), &tensors_);
+    }
     INLAY_ASSIGN_OR_RETURN(
         const Json config,
         arch_.name.starts_with("hunyuan") ? WithoutNtkAlpha(config_, head_dim_)
@@ -334,6 +341,7 @@ class ConfigWriter {
     if (arch_.name == "gpt-oss") return WriteGptOss();
     if (arch_.name == "llama4") return SetGgufLlama4(keys_);
     if (arch_.name.starts_with("granite")) return SetGgufGranite(keys_);
+    if (arch_.name == "minimax-01") return SetGgufMiniMax01(keys_);
     if (arch_.name == "minicpm") return SetGgufMiniCpm(keys_);
     if (arch_.name == "smollm3") return CheckSmolLm3();
     if (arch_.name == "minicpm3") return CheckMiniCpm3();

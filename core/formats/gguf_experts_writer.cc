@@ -360,6 +360,7 @@ absl::Status SetGgufExperts(GgufKeyWriter& keys) {
   // Where experts are as wide as MLPs are, there is the one key.
   const bool has_own = keys.arch() != "llama" && keys.arch() != "olmoe" &&
                        keys.arch() != "phimoe" && keys.arch() != "jamba" &&
+                       keys.arch() != "minimax-01" &&
                        !keys.arch().starts_with("granite");
   if (has_own) {
     INLAY_RETURN_IF_ERROR(

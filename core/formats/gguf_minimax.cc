@@ -1,6 +1,7 @@
 #include "core/formats/gguf_minimax.h"
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -21,6 +22,37 @@ constexpr int64_t kM3Sigmoid = 2;
 // The activation's, of every file.
 constexpr double kM3Slope = 1.702;
 constexpr double kM3Limit = 7.0;
+
+constexpr char kLightning[] = "attention.recurrent_layers";
+constexpr char kFullEvery[] = "full_attention_interval";
+constexpr char kSumFactor[] = "residual_scale";
+// Every so many layers one is full where files do not say.
+constexpr int64_t kFullInterval = 8;
+constexpr const char* kSums[] = {"full_attn", "linear_attn", "mlp"};
+
+// Of each layer whether it has lightning attention.
+absl::StatusOr<std::vector<bool>> ReadLightning(const GgufArchKeys& keys,
+                                                int64_t layers) {
+  std::vector<bool> are;
+  const GgufValue* list = keys.Find(kLightning);
+  if (list == nullptr) {
+    INLAY_ASSIGN_OR_RETURN(const auto every,
+                           keys.Int(kFullEvery, 1, kMaxGgufLayers));
+    for (int64_t i = 0; i < layers; ++i) {
+      are.push_back((i + 1) % every.value_or(kFullInterval) != 0);
+    }
+    return are;
+  }
+  if (!list->is_array || list->type != GgufType::kBool ||
+      list->count != static_cast<uint64_t>(layers)) {
+    return absl::InvalidArgumentError(FormattedString(
+        "%s: %d values of type %s, allowed: a bool for each of "
+        "%d layers",
+        keys.Name(kLightning), list->count, GgufTypeName(list->type), layers));
+  }
+  for (const std::byte is : list->data) are.push_back(is != std::byte{0});
+  return are;
+}
 
 struct M3IndexKey {
   const char* gguf;
@@ -83,6 +115,8 @@ absl::Status SetM3Layers(GgufKeyWriter& keys) {
     if (sparse[i] != (i >= leading)) {
       return keys.NotSaid(flags, config.value(flags, Json()));
     }
+  }
+  for (size_t i = 0; i < count; ++i) {
     if (selects[i] == sparse[i]) continue;
     const char* types = config.contains("layer_types") ? "layer_types"
                         : selection != nullptr         ? kM3Sparse
@@ -93,6 +127,55 @@ absl::Status SetM3Layers(GgufKeyWriter& keys) {
 }
 
 }  // namespace
+
+absl::Status ReadGgufMiniMax01(const GgufArchKeys& keys, const GgufSizes& sizes,
+                               Json* config) {
+  INLAY_ASSIGN_OR_RETURN(const auto factor, keys.Number(kSumFactor));
+  if (factor.value_or(0.0) <= 0.0) {
+    return absl::InvalidArgumentError(
+        FormattedString("%s is %g, allowed: a number above 0",
+                        keys.Name(kSumFactor), factor.value_or(0.0)));
+  }
+  for (const std::string sum : kSums) {
+    (*config)[sum + "_alpha_factor"] = *factor;
+    (*config)[sum + "_beta_factor"] = 1.0;
+  }
+  INLAY_ASSIGN_OR_RETURN(const std::vector<bool> lightning,
+                         ReadLightning(keys, sizes.layers));
+  Json types = Json::array();
+  for (const bool is : lightning) {
+    types.push_back(is ? "linear_attention" : "full_attention");
+  }
+  (*config)["layer_types"] = std::move(types);
+  return absl::OkStatus();
+}
+
+absl::Status SetGgufMiniMax01(GgufKeyWriter& keys) {
+  const Json& config = keys.config();
+  INLAY_RETURN_IF_ERROR(keys.Expect("sliding_window", Json()));
+  double factor = 0.0;
+  for (const std::string sum : kSums) {
+    const std::string alpha = sum + "_alpha_factor";
+    INLAY_ASSIGN_OR_RETURN(const double own,
+                           JsonNumber(config, alpha, 1.0, 1e-3, 1e3));
+    if (factor != 0.0 && own != factor) {
+      return keys.NotSaid(alpha.c_str(), own);
+    }
+    factor = own;
+    INLAY_RETURN_IF_ERROR(keys.Expect((sum + "_beta_factor").c_str(), 1.0));
+  }
+  INLAY_RETURN_IF_ERROR(keys.SetF32(kSumFactor, factor));
+  INLAY_ASSIGN_OR_RETURN(const int64_t layers, keys.Size("num_hidden_layers"));
+  const Json* types = JsonFind(config, "layer_types");
+  std::vector<bool> lightning;
+  for (size_t i = 0; i < static_cast<size_t>(layers); ++i) {
+    const bool is_listed =
+        types != nullptr && types->is_array() && i < types->size();
+    lightning.push_back(is_listed ? (*types)[i] == "linear_attention"
+                                  : i % 2 == 1);
+  }
+  return keys.SetBools(kLightning, lightning);
+}
 
 absl::Status ReadGgufMiniMaxM3(const GgufArchKeys& keys, const GgufSizes& sizes,
                                Json* config) {

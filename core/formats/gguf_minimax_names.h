@@ -1,5 +1,5 @@
-// Names of MiniMax-M3's tensors in GGUF files (gguf_arch.h). Norms have the 1
-// added that the network adds. Source: llama.cpp's converter
+// Names of tensors of MiniMax-01 and M3 in GGUF files (gguf_arch.h). M3's norms
+// have the 1 added that the network adds. Source: llama.cpp's converter
 // (tensor_mapping.py, conversion/minimax.py).
 #ifndef INLAY_CORE_FORMATS_GGUF_MINIMAX_NAMES_H_
 #define INLAY_CORE_FORMATS_GGUF_MINIMAX_NAMES_H_
@@ -7,6 +7,27 @@
 #include "core/formats/gguf_arch.h"
 
 namespace inlay::gguf_names {
+
+// Lightning attention's output has the name of attention's.
+inline constexpr GgufName kMiniMax01[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.attn_qkv", "model.layers.#.self_attn.qkv_proj"},
+    {"blk.#.attn_gate", "model.layers.#.self_attn.output_gate"},
+    {"blk.#.attn_norm_2", "model.layers.#.self_attn.norm"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.out_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.block_sparse_moe.gate"},
+    {"blk.#.ffn_gate_exps", "model.layers.#.block_sparse_moe.experts.w1"},
+    {"blk.#.ffn_up_exps", "model.layers.#.block_sparse_moe.experts.w3"},
+    {"blk.#.ffn_down_exps", "model.layers.#.block_sparse_moe.experts.w2"},
+};
 
 inline constexpr GgufName kMiniMaxM3[] = {
     {"token_embd", "model.embed_tokens"},

@@ -22,8 +22,12 @@ absl::Status WrongShape(const ModelTensor& tensor, int64_t rows) {
       tensor.name, absl::StrJoin(tensor.info->shape, ", "), rows));
 }
 
+// DeepSeek-V4's.
+constexpr char kOutputGroups[] = ".wo_a.";
+
 // "P.experts.3.NAME.weight": 3, and the name without it; "P.norms.3.weight"
-// (StableLM's of heads) and Gemma 3n's projections of streams likewise.
+// (StableLM's of heads), Gemma 3n's projections of streams and DeepSeek-V4's
+// groups of outputs likewise.
 struct Expert {
   int64_t number = 0;
   std::string stack;
@@ -32,7 +36,7 @@ std::optional<Expert> ParseExpert(std::string_view name) {
   std::string_view all;
   size_t at = name.npos;
   for (const std::string_view before :
-       {".experts.", ".norms.", "altup_projections.",
+       {".experts.", ".norms.", kOutputGroups, "altup_projections.",
         "altup_unembed_projections."}) {
     at = name.rfind(all = before);
     if (at != name.npos) break;
@@ -307,9 +311,13 @@ class Planner {
   }
 
   static void SetStack(FileTensor* file) {
+    const auto count = static_cast<int64_t>(file->rows.parts.size());
     file->shape = file->rows.parts.front()->shape;
-    file->shape.insert(file->shape.begin(),
-                       static_cast<int64_t>(file->rows.parts.size()));
+    if (file->name.find(kOutputGroups) != std::string::npos) {
+      file->shape.front() *= count;
+    } else {
+      file->shape.insert(file->shape.begin(), count);
+    }
   }
 
   // q, k and v one after another.

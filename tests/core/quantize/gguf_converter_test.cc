@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <ostream>
@@ -173,16 +174,14 @@ TEST_P(ConverterFiles, HaveOurTensorsAndLogits) {
 INSTANTIATE_TEST_SUITE_P(
     Models, ConverterFiles,
     ::testing::Values(
-        Converted{"nemotron_nas", "{}", {"rope.dimension_count"}},
+        Converted{"nemotron_nas"},
         Converted{"granite_swa",
                   "{}",
-                  {"rope.dimension_count", "attention.key_length",
-                   "attention.value_length"}},
+                  {"attention.key_length", "attention.value_length"}},
         Converted{"granitemoe_swa",
                   R"({"rope_theta": 50000.0, "layer_rope_theta": null})",
-                  {"rope.dimension_count", "attention.key_length",
-                   "attention.value_length"}},
-        Converted{"minimax_m3"}),
+                  {"attention.key_length", "attention.value_length"}},
+        Converted{"minimax_m3", "{}", {"vocab_size"}}),
     [](const auto& info) { return std::string(info.param.model); });
 
 // One number of a key of the converter's file becomes another; without it the
@@ -196,8 +195,21 @@ struct Changed {
   const char* named;  // key that the message has
 };
 
-std::string WithKeyChanged(const Changed& row) {
-  std::string bytes = *ReadWholeFile(ConvertedPath(row.model), 1 << 20);
+// Models that are too large for the folder: a file of ours.
+std::string FileOf(const std::string& model, const FamilyFiles& files) {
+  const std::string path = ConvertedPath(model);
+  if (std::filesystem::exists(path)) return path;
+  ModelFiles folder = Open(model.c_str(), "config.json");
+  for (const std::string sum : {"full_attn", "linear_attn", "mlp"}) {
+    if (model != "minimax") break;
+    folder.config[sum + "_alpha_factor"] = 2.5;
+    folder.config[sum + "_beta_factor"] = 1.0;
+  }
+  return files.Write(folder, "f32");
+}
+
+std::string WithKeyChanged(const Changed& row, const FamilyFiles& files) {
+  std::string bytes = *ReadWholeFile(FileOf(row.model, files), 16 << 20);
   const auto header = ParseGgufHeader(
       {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()},
       bytes.size());
@@ -264,6 +276,58 @@ TEST(ConverterFilesErrors, NameTheKey) {
        {},
        kBadKey,
        "granite_swa.attention.sliding_window_pattern"},
+      {"minimax", "minimax-01.residual_scale", 0, 0.0f, kBadKey,
+       "minimax-01.residual_scale"},
+      {"minimax",
+       "minimax-01.residual_scale",
+       0,
+       {},
+       kBadKey,
+       "minimax-01.residual_scale"},
+      {"deepseek_v4", "deepseek4.expert_gating_func", 0, 2.0f, kUnknown,
+       "deepseek4.expert_gating_func"},
+      {"deepseek_v4",
+       "deepseek4.expert_weights_norm",
+       0,
+       {},
+       kUnknown,
+       "deepseek4.expert_weights_norm"},
+      {"deepseek_v4", "deepseek4.swiglu_clamp_exp", 1, 3.0f, kUnknown,
+       "deepseek4.swiglu_clamp_exp"},
+      {"deepseek_v4", "deepseek4.swiglu_clamp_shexp", 2, 3.0f, kUnknown,
+       "deepseek4.swiglu_clamp_shexp"},
+      {"deepseek_v4",
+       "deepseek4.swiglu_clamp_exp",
+       0,
+       {},
+       kUnknown,
+       "deepseek4.swiglu_clamp_exp"},
+      {"deepseek_v4",
+       "deepseek4.attention.compress_ratios",
+       0,
+       {},
+       kBadKey,
+       "deepseek4.attention.compress_ratios"},
+      {"deepseek_v4", "deepseek4.attention.output_group_count", 0, 5.0f,
+       kBadKey, "deepseek4.attention.output_group_count"},
+      {"deepseek_v4",
+       "deepseek4.hyper_connection.count",
+       0,
+       {},
+       kBadKey,
+       "deepseek4.hyper_connection.count"},
+      {"deepseek_v4",
+       "deepseek4.hyper_connection.epsilon",
+       0,
+       {},
+       kBadKey,
+       "deepseek4.hyper_connection.epsilon"},
+      {"deepseek_v4",
+       "deepseek4.hash_layer_count",
+       0,
+       {},
+       kBadKey,
+       "deepseek4.hash_layer_count"},
       {"minimax_m3", "minimax-m3.expert_gating_func", 0, 1.0f, kUnknown,
        "minimax-m3.expert_gating_func"},
       {"minimax_m3", "minimax-m3.expert_weights_norm", 0, 0.0f, kUnknown,
@@ -290,7 +354,7 @@ TEST(ConverterFilesErrors, NameTheKey) {
     SCOPED_TRACE(::testing::Message()
                  << row.key << ' ' << row.value.value_or(-1));
     const std::string path = files.Path("changed");
-    std::ofstream(path, std::ios::binary) << WithKeyChanged(row);
+    std::ofstream(path, std::ios::binary) << WithKeyChanged(row, files);
     const absl::Status status = OpenModelFiles(path, {}).status();
     EXPECT_EQ(status.code(), row.code) << status;
     EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(row.named));
@@ -302,7 +366,7 @@ TEST(ConverterFilesConfig, SaysWhatKeysSay) {
   const FamilyFiles files;
   const auto read = [&](const Changed& row) {
     const std::string path = files.Path("read");
-    std::ofstream(path, std::ios::binary) << WithKeyChanged(row);
+    std::ofstream(path, std::ios::binary) << WithKeyChanged(row, files);
     return FamilyFiles::OpenFile(path).config;
   };
   constexpr auto kFine = absl::StatusCode::kOk;
@@ -335,7 +399,43 @@ TEST(ConverterFilesConfig, SaysWhatKeysSay) {
   EXPECT_EQ(read({"minimax_m3", "minimax-m3.attention.indexer.block_size", 0,
                   8.0f, kFine, ""})["index_block_size"],
             8);
-  // DeciLM 7B's: every layer has both parts.
+  // Every eighth is full where the file does not say.
+  const Json lightning = read(
+      {"minimax", "minimax-01.attention.recurrent_layers", 0, {}, kFine, ""});
+  for (const Json& type : lightning["layer_types"]) {
+    EXPECT_EQ(type, "linear_attention");
+  }
+  EXPECT_EQ(read({"minimax", "minimax-01.attention.recurrent_layers", 1, 0.0f,
+                  kFine, ""})["layer_types"],
+            Json({"linear_attention", "full_attention", "full_attention",
+                  "linear_attention"}));
+  EXPECT_EQ(read({"minimax", "minimax-01.residual_scale", 0, 3.0f, kFine,
+                  ""})["linear_attn_alpha_factor"],
+            3.0);
+  EXPECT_EQ(read({"deepseek_v4", "deepseek4.attention.compress_ratios", 1,
+                  128.0f, kFine, ""})["compress_ratios"],
+            Json({0, 128, 128}));
+  EXPECT_EQ(read({"deepseek_v4", "deepseek4.expert_weights_norm", 0, 0.0f,
+                  kFine, ""})["norm_topk_prob"],
+            false);
+  EXPECT_EQ(read({"deepseek_v4", "deepseek4.attention.compress_rope_freq_base",
+                  0, 99.0f, kFine, ""})["compress_rope_theta"],
+            99.0);
+  // Shared experts have the others' limit where they have none of their own.
+  EXPECT_EQ(read({"deepseek_v4",
+                  "deepseek4.swiglu_clamp_shexp",
+                  0,
+                  {},
+                  kFine,
+                  ""})["swiglu_limit"],
+            2.0);
+  EXPECT_EQ(read({"deepseek_v4",
+                  "deepseek4.rope.dimension_count",
+                  0,
+                  {},
+                  kFine,
+                  ""})["qk_rope_head_dim"],
+            32);
   const Json deci =
       read({"nemotron_nas", "deci.feed_forward_length", 2, 512.0f, kFine, ""});
   EXPECT_FALSE(deci.contains("num_key_value_heads_per_layer"));

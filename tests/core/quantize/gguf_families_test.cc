@@ -40,6 +40,13 @@ std::vector<float> Decoded(const WeightSource& source, const WeightInfo& info) {
                   values.data());
     return values;
   }
+  // Experts by token.
+  for (size_t i = 0; info.dtype == DType::kI32 && i < values.size(); ++i) {
+    int32_t number;
+    std::memcpy(&number, bytes.data() + i * sizeof(number), sizeof(number));
+    values[i] = static_cast<float>(number);
+  }
+  if (info.dtype == DType::kI32) return values;
   const std::string text(reinterpret_cast<const char*>(bytes.data()),
                          bytes.size());
   for (size_t i = 0; i < values.size(); ++i) {
@@ -76,7 +83,7 @@ TEST_P(GgufFamilies, RoundingIsTheTypes) {
       const WeightInfo* other = exact.weights->Find(info.name);
       ASSERT_NE(other, nullptr);
       ASSERT_EQ(info.shape, other->shape);
-      rounds += info.dtype != DType::kF32 ? 1 : 0;
+      rounds += info.dtype != DType::kF32 && info.dtype != DType::kI32 ? 1 : 0;
       const std::vector<float> got = Decoded(*rounded.weights, info);
       const std::vector<float> wanted = Decoded(*exact.weights, *other);
       const auto width = static_cast<size_t>(info.shape.back());
@@ -176,7 +183,8 @@ INSTANTIATE_TEST_SUITE_P(
         "cohere2_moe", "mimo_v2_flash", "mellum", "hy_v3", "laguna",
         "solar_open", "youtu", "internlm3", "sarvam_moe", "iquestcoder",
         "internlm2", "minicpm", "orion", "deepseek", "deepseek_ocr2",
-        "muse_glimmer", "nemotron_nas", "granite_swa", "minimax_m3"),
+        "muse_glimmer", "nemotron_nas", "granite_swa", "minimax_m3",
+        "deepseek_v4"),
     [](const auto& info) { return std::string(info.param); });
 
 // Names, shapes and values against the converter's, from its description
@@ -454,6 +462,25 @@ INSTANTIATE_TEST_SUITE_P(
                 R"({"block_configs": null, "intermediate_size": 48,
                     "num_key_value_heads": 1})"},
         Variant{"deci_head_dim", "nemotron_nas", R"({"head_dim": 12})"},
+        Variant{"minimax_01", "minimax",
+                R"({"full_attn_alpha_factor": 2.5,
+                    "linear_attn_alpha_factor": 2.5, "mlp_alpha_factor": 2.5,
+                    "full_attn_beta_factor": 1.0,
+                    "linear_attn_beta_factor": 1.0, "mlp_beta_factor": 1.0,
+                    "partial_rotary_factor": 0.5})"},
+        Variant{"v4_layers", "deepseek_v4",
+                R"({"num_hidden_layers": 4, "compress_ratios": null,
+                    "layer_types": ["heavily_compressed_attention",
+                        "sliding_attention", "compressed_sparse_attention",
+                        "compressed_sparse_attention"],
+                    "num_hash_layers": 0, "norm_topk_prob": false,
+                    "mlp_layer_types": ["moe", "moe", "moe", "moe"],
+                    "rope_scaling": null, "n_shared_experts": 2,
+                    "rope_parameters": {
+                        "main": {"rope_theta": 500.0},
+                        "compress": {"rope_type": "yarn", "factor": 2.0,
+                            "rope_theta": 900.0,
+                            "original_max_position_embeddings": 32}}})"},
         Variant{"m3_names", "minimax_m3",
                 R"({"num_hidden_layers": 3, "sparse_attention_config": null,
                     "moe_layer_freq": null, "index_n_heads": 2,

@@ -50,6 +50,27 @@ constexpr Wrong kWrong[] = {
     {"granitemoe_swa", "layer_rope_theta",
      R"({"layer_rope_theta": [100000.0, 500.0]})"},
     {"granitemoe_swa", "num_experts", R"({"num_local_experts": null})", kBad},
+    {"deepseek_v4", "scoring_func", R"({"scoring_func": "sigmoid"})"},
+    {"deepseek_v4", "tie_word_embeddings", R"({"tie_word_embeddings": true})"},
+    {"deepseek_v4", "sliding_window", R"({"sliding_window": null})"},
+    {"deepseek_v4", "compress_rate_csa", R"({"compress_rate_csa": 8})"},
+    {"deepseek_v4", "compress_rates",
+     R"({"compress_rates": {"heavily_compressed_attention": 64}})"},
+    {"deepseek_v4", "mlp_layer_types",
+     R"({"mlp_layer_types": ["moe", "hash_moe", "moe"]})"},
+    {"deepseek_v4", "swiglu_limit", R"({"swiglu_limit": -1})", kBad},
+    {"deepseek_v4", "hidden_act", R"({"hidden_act": "gelu"})"},
+    {"deepseek_v4", "qk_rope_head_dim", R"({"qk_rope_head_dim": 64})", kBad},
+    {"deepseek_v4", "n_routed_experts", nullptr, kBad},
+    {"deepseek_v4", "rope_parameters.main",
+     R"({"rope_parameters": {"main": {"rope_type": "yarn"}}})"},
+    {"minimax", "linear_attn_alpha_factor",
+     R"({"linear_attn_alpha_factor": 3.0})"},
+    {"minimax", "mlp_alpha_factor", R"({"mlp_alpha_factor": 3.0})"},
+    {"minimax", "full_attn_beta_factor", R"({"full_attn_beta_factor": 0.5})"},
+    {"minimax", "mlp_beta_factor", R"({"mlp_beta_factor": 0.5})"},
+    {"minimax", "sliding_window", R"({"sliding_window": 8})"},
+    {"minimax", "num_local_experts", nullptr, kBad},
     {"minimax_m3", "swiglu_limit", R"({"swiglu_limit": 6.0})"},
     {"minimax_m3", "swiglu_alpha", R"({"swiglu_alpha": 1.5})"},
     {"minimax_m3", "scoring_func", R"({"scoring_func": "softmax"})"},
@@ -318,6 +339,11 @@ ModelFiles Sayable(const std::string& model) {
   if (model == "afmoe") files.config.erase("layer_types");
   if (model == "phimoe") files.config["router_jitter_noise"] = 0.01;
   if (model == "falcon_mamba") files.config["mixer_rms_eps"] = 1e-6;
+  for (const char* sum : {"full_attn", "linear_attn", "mlp"}) {
+    if (model != "minimax") break;
+    files.config[std::string(sum) + "_alpha_factor"] = 2.5;
+    files.config[std::string(sum) + "_beta_factor"] = 1.0;
+  }
   if (model == "granitemoe_swa") files.config.erase("layer_rope_theta");
   if (model == "qwen2_moe") files.config["mlp_only_layers"] = Json::array();
   return files;
@@ -342,7 +368,7 @@ TEST(GgufFamilyErrors, NameWhatCannotBeSaid) {
   }
   // No such family.
   EXPECT_TRUE(absl::IsUnimplemented(
-      files.Try(Open("deepseek_v4", "config.json"), {.type = "f32"}).status()));
+      files.Try(Open("hy_v4", "config.json"), {.type = "f32"}).status()));
 }
 
 // The files of a model that cannot be said are none.
