@@ -4,11 +4,13 @@
 #include <iterator>
 
 #include "core/formats/describe.h"
+#include "core/formats/gguf_deepseek4_names.h"
 #include "core/formats/gguf_encoder_names.h"
 #include "core/formats/gguf_expert_names.h"
 #include "core/formats/gguf_gemma_names.h"
 #include "core/formats/gguf_gpt_names.h"
 #include "core/formats/gguf_llama_names.h"
+#include "core/formats/gguf_minimax_names.h"
 #include "core/formats/gguf_names.h"
 #include "core/formats/gguf_recurrent_names.h"
 #include "memory/formatted_string.h"
@@ -77,6 +79,8 @@ constexpr GgufArch kArchs[] = {
      gguf_names::kDots1},
     {"deepseek32", "DeepseekV32ForCausalLM", "deepseek_v32",
      gguf_names::kDeepseek2},
+    {"deepseek4", "DeepseekV4ForCausalLM", "deepseek_v4",
+     gguf_names::kDeepseek4},
     {"glm-dsa", "GlmMoeDsaForCausalLM", "glm_moe_dsa", gguf_names::kDeepseek2},
     {"glm4moe", "Glm4MoeForCausalLM", "glm4_moe", gguf_names::kGlm4Moe},
     {"glm4moe", "SolarOpenForCausalLM", "solar_open", gguf_names::kGlm4Moe},
@@ -151,6 +155,16 @@ constexpr GgufArch kArchs[] = {
      gguf_names::kExaoneMoe},
     {"exaone-moe", "ExaoneMoEForCausalLM", "exaone_moe",
      gguf_names::kExaoneMoe},
+    {"deci", "DeciLMForCausalLM", "nemotron-nas", gguf_names::kLlama},
+    {"deci", "DeciLMForCausalLM", "deci", gguf_names::kLlama},
+    {"granite_swa", "GraniteSWAForCausalLM", "granite_swa",
+     gguf_names::kGraniteSwa},
+    {"granite_swa", "GraniteMoeSWAForCausalLM", "granitemoe_swa",
+     gguf_names::kGraniteSwa},
+    {"minimax-01", "MiniMaxForCausalLM", "minimax", gguf_names::kMiniMax01},
+    {"minimax-m3", "MiniMaxM3VLForCausalLM", "minimax_m3_vl_text",
+     gguf_names::kMiniMaxM3},
+    {"llama-embed", "LlamaForCausalLM", "llama", gguf_names::kLlama},
     {"gemma-embedding", "Gemma3TextModel", "gemma3_text",
      gguf_names::kGemmaEmbedding},
     {"bert", "BertModel", "bert", gguf_names::kBert},
@@ -222,8 +236,7 @@ std::optional<std::string_view> MatchLayer(std::string_view pattern,
 std::optional<TensorName> Translate(const GgufArch& arch, std::string_view name,
                                     std::string_view GgufName::*from,
                                     std::string_view GgufName::*to) {
-  const size_t dot = name.rfind('.');
-  if (dot == name.npos) return std::nullopt;
+  const size_t dot = std::min(name.rfind('.'), name.size());
   const std::string_view suffix = name.substr(dot);
   const bool is_bias = suffix == ".bias";
   for (const GgufName& row : arch.names) {

@@ -8,17 +8,21 @@
 
 #include "core/formats/gguf_arch_keys.h"
 #include "core/formats/gguf_cohere_moe.h"
+#include "core/formats/gguf_deci.h"
+#include "core/formats/gguf_deepseek4.h"
 #include "core/formats/gguf_deepseek_ocr.h"
 #include "core/formats/gguf_encoder.h"
 #include "core/formats/gguf_experts.h"
 #include "core/formats/gguf_gemma.h"
 #include "core/formats/gguf_gemma3n.h"
 #include "core/formats/gguf_gpt.h"
+#include "core/formats/gguf_granite.h"
 #include "core/formats/gguf_laguna.h"
 #include "core/formats/gguf_latent.h"
 #include "core/formats/gguf_linear.h"
 #include "core/formats/gguf_llama4.h"
 #include "core/formats/gguf_minicpm.h"
+#include "core/formats/gguf_minimax.h"
 #include "core/formats/gguf_muse.h"
 #include "core/formats/gguf_rotary.h"
 #include "core/formats/gguf_selective.h"
@@ -60,23 +64,6 @@ absl::StatusOr<std::optional<int64_t>> Window(const GgufArchKeys& keys) {
                          keys.Int("attention.sliding_window", 0, kMaxGgufSize));
   if (window.value_or(0) == 0) return std::nullopt;
   return window;
-}
-
-// attention.scale of 0, or no such key: as usual (llama.cpp's granite.cpp).
-absl::Status ReadGranite(const GgufArchKeys& keys, const GgufSizes& sizes,
-                         Json* config) {
-  for (const auto& [key, name] :
-       {std::pair{"embedding_scale", "embedding_multiplier"},
-        std::pair{"residual_scale", "residual_multiplier"},
-        std::pair{"logit_scale", "logits_scaling"}}) {
-    INLAY_RETURN_IF_ERROR(keys.CopyNumber(key, name, config));
-  }
-  INLAY_ASSIGN_OR_RETURN(const auto scale, keys.Number("attention.scale"));
-  (*config)["attention_multiplier"] =
-      scale.value_or(0.0) != 0.0
-          ? *scale
-          : 1.0 / std::sqrt(static_cast<double>(sizes.head_dim));
-  return absl::OkStatus();
 }
 
 absl::Status ReadNeox(const GgufArchKeys& keys, const GgufFiles& files,
@@ -189,7 +176,7 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   const bool is_embedder = keys.arch() == "gemma-embedding";
   if (is_embedder) {
     (*config)["use_bidirectional_attention"] = true;
-  } else if (!causal.value_or(true)) {
+  } else if (!causal.value_or(true) || keys.arch() == "llama-embed") {
     (*config)["is_causal"] = false;
   }
   if (keys.arch() == "gemma") return absl::OkStatus();
@@ -251,6 +238,16 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "mellum") {
     return ReadGgufMellum(files, keys, sizes, config);
   }
+  if (keys.arch() == "deci") return ReadGgufDeci(files, keys, sizes, config);
+  if (keys.arch() == "deepseek4") {
+    return ReadGgufDeepseek4(keys, sizes, files.header(), config);
+  }
+  if (keys.arch() == "minimax-01") {
+    return ReadGgufMiniMax01(keys, sizes, config);
+  }
+  if (keys.arch() == "minimax-m3") {
+    return ReadGgufMiniMaxM3(keys, sizes, config);
+  }
   if (keys.arch() == "muse-glimmer") return ReadGgufMuse(keys, sizes, config);
   if (keys.arch() == "cohere2moe") {
     return ReadGgufCohereMoe(files, keys, sizes, config);
@@ -260,7 +257,7 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     return ReadGgufFalconH1(files, keys, sizes, config);
   }
   if (keys.arch() == "granitehybrid" || keys.arch() == "granitemoe") {
-    INLAY_RETURN_IF_ERROR(ReadGranite(keys, sizes, config));
+    INLAY_RETURN_IF_ERROR(ReadGgufGranite(keys, sizes, config));
     return ReadGgufGraniteHybrid(files, keys, sizes, config);
   }
   if (keys.arch().starts_with("lfm2")) {
@@ -272,8 +269,11 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "llama4") {
     INLAY_RETURN_IF_ERROR(ReadGgufLlama4(keys, sizes, config));
   }
-  if (keys.arch() == "granite") {
-    INLAY_RETURN_IF_ERROR(ReadGranite(keys, sizes, config));
+  if (keys.arch() == "granite" || keys.arch() == "granite_swa") {
+    INLAY_RETURN_IF_ERROR(ReadGgufGranite(keys, sizes, config));
+  }
+  if (keys.arch() == "granite_swa") {
+    INLAY_RETURN_IF_ERROR(ReadGgufGraniteSwa(keys, sizes, config));
   }
   if (keys.arch() == "minicpm") {
     INLAY_RETURN_IF_ERROR(ReadGgufMiniCpm(keys, sizes, config));
@@ -374,8 +374,10 @@ absl::StatusOr<GgufConfig> ReadGgufConfig(const GgufFiles& files,
     INLAY_RETURN_IF_ERROR(ReadFamily(files, keys, sizes, &config));
   }
   INLAY_RETURN_IF_ERROR(ReadGgufExperts(files, keys, sizes, &config));
+  // Deci's layers have other counts of one size.
+  const int64_t head_dim = arch.name == "deci" ? sizes.head_dim : 0;
   return GgufConfig{
-      std::move(config), {sizes.heads, sizes.kv_heads}, sizes.layers};
+      std::move(config), {sizes.heads, sizes.kv_heads, head_dim}, sizes.layers};
 }
 
 }  // namespace inlay

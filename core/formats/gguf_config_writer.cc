@@ -7,6 +7,8 @@
 
 #include "core/formats/exaone_config.h"
 #include "core/formats/gguf_cohere_moe.h"
+#include "core/formats/gguf_deci.h"
+#include "core/formats/gguf_deepseek4.h"
 #include "core/formats/gguf_deepseek_ocr.h"
 #include "core/formats/gguf_encoder.h"
 #include "core/formats/gguf_experts_writer.h"
@@ -14,12 +16,14 @@
 #include "core/formats/gguf_gemma3n.h"
 #include "core/formats/gguf_gemma_writer.h"
 #include "core/formats/gguf_gpt.h"
+#include "core/formats/gguf_granite.h"
 #include "core/formats/gguf_key_writer.h"
 #include "core/formats/gguf_laguna.h"
 #include "core/formats/gguf_latent_writer.h"
 #include "core/formats/gguf_linear_writer.h"
 #include "core/formats/gguf_llama4.h"
 #include "core/formats/gguf_minicpm.h"
+#include "core/formats/gguf_minimax.h"
 #include "core/formats/gguf_muse.h"
 #include "core/formats/gguf_rope_writer.h"
 #include "core/formats/gguf_selective.h"
@@ -109,6 +113,7 @@ class ConfigWriter {
                      arch_.name == "command-r" || arch_.name == "jais2" ||
                      arch_.name == "apertus" || arch_.name == "cohere2moe" ||
                      arch_.name == "deepseek2-ocr" ||
+                     arch_.model_type == "granitemoe_swa" ||
                      arch_.name.starts_with("hunyuan");
     return all ? tensors_.heads.query : 0;
   }
@@ -130,15 +135,18 @@ class ConfigWriter {
                            keys_.CopySize(PositionsKey(), "context_length"));
     INLAY_RETURN_IF_ERROR(WriteWidth());
     INLAY_RETURN_IF_ERROR(WriteVocabulary());
+    const bool is_deci = arch_.name == "deci";
     INLAY_ASSIGN_OR_RETURN(
         tensors_.heads.query,
-        arch_.name == "laguna"
+        arch_.name == "laguna" || is_deci
             ? keys_.Size("num_attention_heads")
             : keys_.CopySize("num_attention_heads", "attention.head_count"));
-    if (arch_.name == "laguna") {
+    if (is_deci) {
+      INLAY_ASSIGN_OR_RETURN(tensors_.heads, SetGgufDeciLayers(keys_));
+    } else if (arch_.name == "laguna") {
       INLAY_RETURN_IF_ERROR(SetGgufLagunaHeads(keys_));
     }
-    INLAY_RETURN_IF_ERROR(WriteKvHeads());
+    if (!is_deci) INLAY_RETURN_IF_ERROR(WriteKvHeads());
     INLAY_RETURN_IF_ERROR(WriteEpsilon());
     if (keys_.Has("kv_lora_rank")) {
       return SetGgufLatent(keys_, positions, &tensors_);
@@ -170,12 +178,19 @@ class ConfigWriter {
       INLAY_ASSIGN_OR_RETURN(shape.partial,
                              JsonNumber(config_, "rotary_pct", 0.25, 0.0, 1.0));
     }
+    if (arch_.name == "deepseek4") {
+      INLAY_RETURN_IF_ERROR(SetGgufDeepseek4(keys_, hidden));
+      INLAY_ASSIGN_OR_RETURN(const Json own,
+                             WithDeepseek4Rope(config_, head_dim_));
+      return SetGgufRope(own, "deepseek4", shape, &keys_.writer(), &tensors_);
+    }
     INLAY_ASSIGN_OR_RETURN(
         const Json config,
         arch_.name.starts_with("hunyuan") ? WithoutNtkAlpha(config_, head_dim_)
         : arch_.model_type.starts_with("internlm") ? WithoutDynamicRope(config_)
         : arch_.name == "mellum"                   ? WithMellumRopes(config_)
         : arch_.name == "laguna"                   ? WithLagunaRopes(config_)
+        : arch_.name == "granite_swa"              ? WithGraniteBase(config_)
                                                    : config_);
     return SetGgufRope(config, std::string(arch_.name), shape, &keys_.writer(),
                        &tensors_);
@@ -184,13 +199,18 @@ class ConfigWriter {
   // Of the MLPs; where all layers have experts there may be none.
   absl::Status WriteWidth() {
     constexpr char kWidth[] = "feed_forward_length";
-    if (arch_.name.starts_with("nemotron_h")) return absl::OkStatus();
+    if (arch_.name.starts_with("nemotron_h") || arch_.name == "deci") {
+      return absl::OkStatus();
+    }
     if (arch_.name == "lfm2") {  // config.json's is before it is adjusted
       const std::vector<int64_t>* up = shape_of_("blk.0.ffn_up.weight");
       if (up != nullptr) return keys_.SetU32(kWidth, up->front());
     }
     const char* from = "intermediate_size";
     if (arch_.name == "llama4") from = "intermediate_size_mlp";
+    if (arch_.name == "minimax-m3") {
+      return keys_.CopySize("dense_intermediate_size", kWidth, 12288).status();
+    }
     if (arch_.name == "cohere2moe") {
       from =
           keys_.AnyOf({"prefix_dense_intermediate_size", "intermediate_size"});
@@ -220,7 +240,7 @@ class ConfigWriter {
     for (const std::string_view arch :
          {"deepseek2", "deepseek2-ocr", "deepseek32", "glm-dsa", "kimi-linear",
           "lfm2", "lfm2moe", "minicpm3", "falcon-h1", "exaone-moe", "mistral4",
-          "cohere2moe", "laguna"}) {
+          "cohere2moe", "laguna", "deci", "granite_swa"}) {
       if (arch_.name == arch)
         return keys_.CopyCount("vocab_size", "vocab_size");
     }
@@ -311,6 +331,7 @@ class ConfigWriter {
       INLAY_RETURN_IF_ERROR(keys_.CheckActivation("mlp_hidden_act", {"relu2"}));
       return SetGgufRecurrent(keys_, head_dim_);
     }
+    if (arch_.name == "minimax-m3") return SetGgufMiniMaxM3(keys_);
     INLAY_RETURN_IF_ERROR(
         keys_.CheckActivation("hidden_act", {"silu", "swish"}));
     INLAY_RETURN_IF_ERROR(SetGgufRecurrent(keys_, head_dim_));
@@ -319,10 +340,8 @@ class ConfigWriter {
     }
     if (arch_.name == "gpt-oss") return WriteGptOss();
     if (arch_.name == "llama4") return SetGgufLlama4(keys_);
-    if (arch_.name == "granite" || arch_.name == "granitehybrid" ||
-        arch_.name == "granitemoe") {
-      return WriteGranite();
-    }
+    if (arch_.name.starts_with("granite")) return SetGgufGranite(keys_);
+    if (arch_.name == "minimax-01") return SetGgufMiniMax01(keys_);
     if (arch_.name == "minicpm") return SetGgufMiniCpm(keys_);
     if (arch_.name == "smollm3") return CheckSmolLm3();
     if (arch_.name == "minicpm3") return CheckMiniCpm3();
@@ -428,17 +447,6 @@ class ConfigWriter {
           "\"gpt-oss\" cannot say");
     }
     return WriteWindow(128);
-  }
-
-  absl::Status WriteGranite() {
-    for (const auto& [from, to] :
-         {std::pair{"attention_multiplier", "attention.scale"},
-          std::pair{"embedding_multiplier", "embedding_scale"},
-          std::pair{"residual_multiplier", "residual_scale"},
-          std::pair{"logits_scaling", "logit_scale"}}) {
-      INLAY_RETURN_IF_ERROR(keys_.CopyNumber(from, to, 1.0));
-    }
-    return absl::OkStatus();
   }
 
   // Files have scaled embeddings, and every fourth layer is full.

@@ -28,6 +28,7 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"deepseek2", "moe_intermediate_size", false},
     {"deepseek2-ocr", "moe_intermediate_size", false},
     {"deepseek32", "moe_intermediate_size", false},
+    {"deepseek4", "moe_intermediate_size", true},
     {"glm-dsa", "moe_intermediate_size", false},
     {"glm4moe", "moe_intermediate_size", false},
     {"bailingmoe2", "moe_intermediate_size", false},
@@ -52,6 +53,9 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"mellum", "moe_intermediate_size", true},
     {"hy_v3", "moe_intermediate_size", true},
     {"laguna", "moe_intermediate_size", true},
+    {"granite_swa", "intermediate_size", true},
+    {"minimax-01", "intermediate_size", true},
+    {"minimax-m3", "intermediate_size", true},
     {"nomic-bert-moe", "intermediate_size", false},
 };
 

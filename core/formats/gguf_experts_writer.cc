@@ -169,6 +169,7 @@ absl::Status CheckExperts(const GgufKeyWriter& keys, bool normalised) {
 absl::Status SetSharedWidth(GgufKeyWriter& keys) {
   constexpr char kShared[] = "expert_shared_feed_forward_length";
   if (keys.model_type() == "granitemoe" ||
+      keys.model_type() == "granitemoe_swa" ||
       keys.model_type() == "granitemoeshared") {
     return keys.CopyCount("shared_intermediate_size", kShared);
   }
@@ -318,6 +319,9 @@ absl::Status SetHyExperts(GgufKeyWriter& keys) {
 // Whether the family has experts where config.json is silent.
 bool IsMixture(const GgufKeyWriter& keys) {
   if (keys.arch() == "llama") return keys.model_type() == "mixtral";
+  if (keys.arch() == "granite_swa") {
+    return keys.model_type() == "granitemoe_swa";
+  }
   return FindGgufExperts(keys.arch()).ok();
 }
 
@@ -334,6 +338,8 @@ absl::Status SetGgufExperts(GgufKeyWriter& keys) {
   // Says 1 of its MLP.
   if (keys.arch() == "hunyuan-dense") return absl::OkStatus();
   if (keys.arch() == "hunyuan-moe") return SetHunyuanExperts(keys);
+  // With all of its keys (gguf_minimax.h).
+  if (keys.arch() == "minimax-m3") return absl::OkStatus();
   const char* count = CountKey(keys.config());
   INLAY_ASSIGN_OR_RETURN(const bool is_dense, IsDenseDeepseek(keys));
   if (is_dense) return SetDenseDeepseek(keys);
@@ -354,6 +360,7 @@ absl::Status SetGgufExperts(GgufKeyWriter& keys) {
   // Where experts are as wide as MLPs are, there is the one key.
   const bool has_own = keys.arch() != "llama" && keys.arch() != "olmoe" &&
                        keys.arch() != "phimoe" && keys.arch() != "jamba" &&
+                       keys.arch() != "minimax-01" &&
                        !keys.arch().starts_with("granite");
   if (has_own) {
     INLAY_RETURN_IF_ERROR(

@@ -65,6 +65,10 @@ constexpr GgufFamilyDefaults kFamilyDefaults[] = {
     {"apertus", 0, 1.2e7, 1.0, 1e-5},
     {"phimoe", 0, 1e6, 1.0, 1e-5},
     {"glm", 128, 1e4, 0.5, 1.5625e-7},
+    {"granite_swa", 0, 1e4, 1.0, 1e-5},
+    {"deepseek_v4", 512, 1e4, 0.125},
+    {"minimax", 0, 1e6, 1.0, 1e-5},
+    {"minimax_m3_vl_text", 128, 5e6},
     {"afmoe", 128, 1e4, 1.0, 1e-5},
     {"muse_glimmer_text", 128, 1e4, 1.0, 1e-5},
 };

@@ -24,6 +24,36 @@ inline constexpr GgufName kInternLm2[] = {
     {"blk.#.ffn_down", "model.layers.#.feed_forward.w2"},
 };
 
+// Files of Granite SWA have experts' gates and what these gate in one tensor or
+// apart, as is written, and those of the shared one in one.
+inline constexpr GgufName kGraniteSwa[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj", GgufLayout::kQueryRows},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj", GgufLayout::kKeyRows},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.attn_sinks", "model.layers.#.self_attn.sinks",
+     GgufLayout::kBareName},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.block_sparse_moe.router"},
+    {"blk.#.ffn_gate_up_exps",
+     "model.layers.#.block_sparse_moe.experts.gate_up_proj",
+     GgufLayout::kBareName},
+    {"blk.#.ffn_gate_exps",
+     "model.layers.#.block_sparse_moe.experts.gate_proj"},
+    {"blk.#.ffn_up_exps", "model.layers.#.block_sparse_moe.experts.up_proj"},
+    {"blk.#.ffn_down_exps",
+     "model.layers.#.block_sparse_moe.experts.down_proj"},
+    {"blk.#.ffn_up_shexp", "model.layers.#.shared_mlp.input_linear"},
+    {"blk.#.ffn_down_shexp", "model.layers.#.shared_mlp.output_linear"},
+};
+
 inline constexpr GgufName kDeepseek[] = {
     {"token_embd", "model.embed_tokens"},
     {"output_norm", "model.norm"},

@@ -15,6 +15,7 @@
 #include "core/formats/gguf_text.h"
 #include "core/formats/gguf_tokenizer.h"
 #include "core/formats/gguf_vocab.h"
+#include "core/formats/group_source.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -73,6 +74,8 @@ absl::Status ReadModel(const ModelFilesOptions& options, GgufFiles files,
       MakeGgufSource(std::move(files), *arch, config.heads, config.layers));
   INLAY_ASSIGN_OR_RETURN(stored,
                          PresentGgufParts(model->config, std::move(stored)));
+  INLAY_ASSIGN_OR_RETURN(stored,
+                         PresentGroups(model->config, std::move(stored)));
   INLAY_ASSIGN_OR_RETURN(model->weights,
                          PresentExperts(model->config, std::move(stored)));
   return absl::OkStatus();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/formats/gguf_deci.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -84,7 +85,10 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   const bool has_own_heads = is_gemma4 || keys.arch() == "mimo2";
   constexpr char kHeads[] = "attention.head_count";
   const bool is_laguna = keys.arch() == "laguna";
-  if (is_laguna) {
+  const bool is_deci = keys.arch() == "deci";
+  if (is_deci) {
+    INLAY_RETURN_IF_ERROR(ReadGgufDeciSizes(keys, &sizes));
+  } else if (is_laguna) {
     INLAY_ASSIGN_OR_RETURN(
         const auto heads,
         keys.LayerInts(kHeads, sizes.layers, 1, kMaxGgufSize));
@@ -101,7 +105,7 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
       keys.arch() == "jamba" || keys.arch() == "granitehybrid" || is_nemotron;
   if (has_own_heads) {
     sizes.kv_heads = 1;
-  } else if (!is_mamba) {
+  } else if (!is_mamba && !is_deci) {
     INLAY_RETURN_IF_ERROR(ReadKvHeads(keys, may_lack, &sizes));
   }
   // Where all layers have experts there may be no other width.
@@ -119,7 +123,7 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
         const auto widths,
         keys.LayerInts(kInner, sizes.layers, 1, kMaxGgufSize));
     sizes.inner = widths.front();
-  } else if (!is_mamba) {
+  } else if (!is_mamba && !is_deci) {
     INLAY_ASSIGN_OR_RETURN(sizes.inner, keys.Required(inner, of_layers(inner)));
   }
   const GgufTensor* embedding = files.FindTensor("token_embd.weight");

@@ -215,10 +215,12 @@ absl::Status SetLayout(const WeightInfo& info, const GgufHeads& heads,
   if (!is_query && location->layout != GgufLayout::kKeyRows) {
     return absl::OkStatus();
   }
-  const int64_t count = is_query ? heads.query : heads.key;
+  const int64_t count = heads.head_dim > 0 ? Rows(info) / heads.head_dim
+                        : is_query         ? heads.query
+                                           : heads.key;
   // A bias has its rows' elements in one block each.
   const bool divides =
-      Rows(info) % (2 * count) == 0 &&
+      count > 0 && Rows(info) % (2 * count) == 0 &&
       (info.shape.size() > 1 || GetFormatInfo(info.dtype).block_elements == 1);
   if (!divides) {
     return WrongTensor(

@@ -17,6 +17,8 @@ namespace inlay {
 struct GgufHeads {
   int64_t query = 0;
   int64_t key = 0;
+  // Rows of each, where layers differ in their count; 0: these are of all.
+  int64_t head_dim = 0;
 };
 
 // Takes the open files over. Tensors of layers from `layers` on, which predict

@@ -1,7 +1,6 @@
 #include "core/quantize/checkpoint.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -15,6 +14,7 @@
 #include "core/quantize/checkpoint_layout.h"
 #include "core/quantize/copied_texts.h"
 #include "core/quantize/group_scheme.h"
+#include "core/quantize/index_tables.h"
 #include "core/quantize/nearest_rows.h"
 #include "core/quantize/overlay_weights.h"
 #include "core/quantize/tensor_pass.h"
@@ -110,7 +110,9 @@ class CheckpointQuantizer {
       INLAY_RETURN_IF_ERROR(WriteTensor(i, &writer));
     }
     for (const WeightInfo* table : tables_) {
-      INLAY_RETURN_IF_ERROR(WriteTable(*table, &writer));
+      INLAY_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
+                             ReadIndexTable(pass_.source(), *table));
+      INLAY_RETURN_IF_ERROR(writer.Append(bytes));
     }
     INLAY_RETURN_IF_ERROR(writer.Commit());
     INLAY_RETURN_IF_ERROR(WriteTexts());
@@ -304,38 +306,13 @@ class CheckpointQuantizer {
 
   // Experts by token: integers, which no plan has.
   absl::Status AddTables(SafetensorsWriter* writer) {
-    for (const LayerSpec& layer : pass_.spec().layers) {
-      for (const BlockSpec& block : layer.blocks) {
-        const auto* moe = std::get_if<MoeSpec>(&block.part);
-        if (moe == nullptr || !moe->routing.hashed) continue;
-        const WeightInfo* table = pass_.source().Find(moe->table);
-        if (table == nullptr) {
-          return absl::NotFoundError(
-              FormattedString("the weights have no tensor \"%s\"", moe->table));
-        }
-        tables_.push_back(table);
-        INLAY_RETURN_IF_ERROR(
-            writer->AddTensor(table->name, DType::kI32, table->shape));
-      }
+    INLAY_ASSIGN_OR_RETURN(tables_,
+                           FindIndexTables(pass_.spec(), pass_.source()));
+    for (const WeightInfo* table : tables_) {
+      INLAY_RETURN_IF_ERROR(
+          writer->AddTensor(table->name, DType::kI32, table->shape));
     }
     return absl::OkStatus();
-  }
-
-  // As i32. What the model has loaded is i32 or i64, and in range.
-  absl::Status WriteTable(const WeightInfo& table, SafetensorsWriter* writer) {
-    std::vector<std::byte> bytes(table.bytes);
-    INLAY_RETURN_IF_ERROR(pass_.source().Read(table, 0, absl::MakeSpan(bytes)));
-    if (table.dtype == DType::kI64) {
-      const size_t count = bytes.size() / sizeof(int64_t);
-      for (size_t i = 0; i < count; ++i) {
-        int64_t wide;
-        std::memcpy(&wide, bytes.data() + i * sizeof(wide), sizeof(wide));
-        const auto narrow = static_cast<int32_t>(wide);
-        std::memcpy(bytes.data() + i * sizeof(narrow), &narrow, sizeof(narrow));
-      }
-      bytes.resize(count * sizeof(int32_t));
-    }
-    return writer->Append(bytes);
   }
 
   std::unique_ptr<RowMethod> Nearest(size_t i, int64_t width) const {

@@ -22,8 +22,12 @@ absl::Status WrongShape(const ModelTensor& tensor, int64_t rows) {
       tensor.name, absl::StrJoin(tensor.info->shape, ", "), rows));
 }
 
+// DeepSeek-V4's.
+constexpr char kOutputGroups[] = ".wo_a.";
+
 // "P.experts.3.NAME.weight": 3, and the name without it; "P.norms.3.weight"
-// (StableLM's of heads) and Gemma 3n's projections of streams likewise.
+// (StableLM's of heads), Gemma 3n's projections of streams and DeepSeek-V4's
+// groups of outputs likewise.
 struct Expert {
   int64_t number = 0;
   std::string stack;
@@ -32,7 +36,7 @@ std::optional<Expert> ParseExpert(std::string_view name) {
   std::string_view all;
   size_t at = name.npos;
   for (const std::string_view before :
-       {".experts.", ".norms.", "altup_projections.",
+       {".experts.", ".norms.", kOutputGroups, "altup_projections.",
         "altup_unembed_projections."}) {
     at = name.rfind(all = before);
     if (at != name.npos) break;
@@ -103,7 +107,8 @@ class Planner {
     if (tensor.name.ends_with(".in_proj_qkvz.weight")) {
       return AddFusedLinear(tensor);
     }
-    if (tensor.name.ends_with(".shared_mlp.input_linear.weight")) {
+    if (tensor.name.ends_with(".shared_mlp.input_linear.weight") &&
+        arch_.name != "granite_swa") {
       return AddHalves(tensor);
     }
     if (const auto turned =
@@ -119,7 +124,7 @@ class Planner {
       return AddPositions(tensor);
     }
     INLAY_RETURN_IF_ERROR(AddOne(tensor, tensor.name).status());
-    return AddFalconHead(tensor);
+    return AddTiedHead(tensor);
   }
 
   absl::StatusOr<std::vector<FileTensor>> Take() && {
@@ -147,8 +152,7 @@ class Planner {
     const auto embedding = PublishedTensorName(arch_, kEmbedding);
     if (!embedding.has_value()) return AddOne(head, head.name).status();
     INLAY_RETURN_IF_ERROR(AddOne(head, embedding->name).status());
-    return arch_.model_type == "falcon_h1" ? AddOne(head, head.name).status()
-                                           : absl::OkStatus();
+    return NeedsHead() ? AddOne(head, head.name).status() : absl::OkStatus();
   }
 
   // One tensor of the file, of all rows of `tensor`.
@@ -173,9 +177,14 @@ class Planner {
     return &file;
   }
 
-  // Multiplied by another factor than the embedding it is tied to.
-  absl::Status AddFalconHead(const ModelTensor& tensor) {
-    if (arch_.model_type != "falcon_h1" || has_head_ ||
+  // Falcon H1's is multiplied by another factor than the embedding it is tied
+  // to; of MiniMax-M3 llama.cpp wants one.
+  bool NeedsHead() const {
+    return arch_.model_type == "falcon_h1" || arch_.name == "minimax-m3";
+  }
+
+  absl::Status AddTiedHead(const ModelTensor& tensor) {
+    if (!NeedsHead() || has_head_ ||
         !tensor.name.ends_with(".embed_tokens.weight")) {
       return absl::OkStatus();
     }
@@ -302,9 +311,13 @@ class Planner {
   }
 
   static void SetStack(FileTensor* file) {
+    const auto count = static_cast<int64_t>(file->rows.parts.size());
     file->shape = file->rows.parts.front()->shape;
-    file->shape.insert(file->shape.begin(),
-                       static_cast<int64_t>(file->rows.parts.size()));
+    if (file->name.find(kOutputGroups) != std::string::npos) {
+      file->shape.front() *= count;
+    } else {
+      file->shape.insert(file->shape.begin(), count);
+    }
   }
 
   // q, k and v one after another.

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/formats/gguf_config_writer.h"
 #include "core/formats/gguf_encoder.h"
@@ -13,6 +14,7 @@
 #include "core/json/json.h"
 #include "core/quantize/checkpoint.h"
 #include "core/quantize/file_tensors.h"
+#include "core/quantize/index_tables.h"
 #include "core/quantize/tensor_pass.h"
 #include "core/quantize/tensor_types.h"
 #include "core/text/tokenizer.h"
@@ -159,6 +161,22 @@ class GgufQuantizer {
       INLAY_RETURN_IF_ERROR(writer->AddTensor(
           name, DType::kF32, {static_cast<int64_t>(values.size())}));
     }
+    return AddTables(writer);
+  }
+
+  absl::Status AddTables(GgufWriter* writer) {
+    INLAY_ASSIGN_OR_RETURN(tables_,
+                           FindIndexTables(pass_.spec(), pass_.source()));
+    for (const WeightInfo* table : tables_) {
+      const auto name = GgufTensorName(*arch_, table->name);
+      if (!name.has_value()) {
+        return absl::UnimplementedError(
+            FormattedString("tensor \"%s\" has no name in GGUF files of \"%s\"",
+                            table->name, arch_->name));
+      }
+      INLAY_RETURN_IF_ERROR(
+          writer->AddTensor(name->name, DType::kI32, table->shape));
+    }
     return absl::OkStatus();
   }
 
@@ -174,6 +192,11 @@ class GgufQuantizer {
           absl::MakeConstSpan(reinterpret_cast<const std::byte*>(values.data()),
                               values.size() * sizeof(float))));
     }
+    for (const WeightInfo* table : tables_) {
+      INLAY_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
+                             ReadIndexTable(pass_.source(), *table));
+      INLAY_RETURN_IF_ERROR(writer->Append(bytes));
+    }
     return absl::OkStatus();
   }
 
@@ -185,6 +208,7 @@ class GgufQuantizer {
   const GgufArch* arch_ = nullptr;
   std::vector<FileTensor> tensors_;  // as the report's
   std::vector<std::optional<RowReader>> readers_;
+  std::vector<const WeightInfo*> tables_;  // of experts by token
   GgufConfigTensors config_;
 };
 

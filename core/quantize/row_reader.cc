@@ -163,7 +163,10 @@ absl::Status RowReader::SetRuns(std::vector<RowRun> runs,
                                 const GgufHeads& heads) {
   const bool is_query = layout_ == GgufLayout::kQueryRows;
   if (is_query || layout_ == GgufLayout::kKeyRows) {
-    INLAY_RETURN_IF_ERROR(SetHeadRuns(is_query ? heads.query : heads.key));
+    const int64_t count = heads.head_dim > 0 ? rows_ / heads.head_dim
+                          : is_query         ? heads.query
+                                             : heads.key;
+    INLAY_RETURN_IF_ERROR(SetHeadRuns(count));
   } else if (runs.empty()) {
     for (size_t i = 0; i < parts_.size(); ++i) {
       const auto bytes = parts_[i].info->bytes / parts_[i].row_bytes;

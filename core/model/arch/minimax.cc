@@ -67,7 +67,9 @@ std::vector<float> Decays(const DecoderConfig& config, int layer) {
   return decays;
 }
 
-LightningSpec Lightning(const DecoderConfig& config, int layer) {
+// GGUF files call the output as they call attention's.
+LightningSpec Lightning(const DecoderConfig& config, int layer,
+                        const WeightLoader& weights) {
   const std::string prefix = LayerPrefix(layer) + "self_attn.";
   LightningSpec spec;
   spec.num_heads = config.num_heads;
@@ -76,7 +78,9 @@ LightningSpec Lightning(const DecoderConfig& config, int layer) {
   const int64_t hidden = config.hidden_size;
   spec.qkv.push_back({prefix + "qkv_proj", 3 * spec.width(), hidden});
   spec.gate = LinearSpec{prefix + "output_gate", spec.width(), hidden};
-  spec.output = {prefix + "out_proj", hidden, spec.width()};
+  const bool is_renamed = weights.Has(prefix + "o_proj.weight");
+  spec.output = {prefix + (is_renamed ? "o_proj" : "out_proj"), hidden,
+                 spec.width()};
   spec.norm = {NormKind::kRms, prefix + "norm", kHeadsEpsilon};
   spec.decays = Decays(config, layer);
   return spec;
@@ -89,7 +93,8 @@ BlockSpec SumBlock(PartSpec part, const SumFactors& factors) {
   return block;
 }
 
-absl::StatusOr<DecoderSpec> MiniMaxSpec(const Json& json) {
+absl::StatusOr<DecoderSpec> MiniMaxSpec(const Json& json,
+                                        const WeightLoader& weights) {
   DecoderDefaults defaults;
   defaults.intermediate_size = 14336;
   defaults.num_kv_heads = 8;
@@ -100,8 +105,9 @@ absl::StatusOr<DecoderSpec> MiniMaxSpec(const Json& json) {
   INLAY_ASSIGN_OR_RETURN(MoeConfig moe, ReadMoeConfig(json, "intermediate_size",
                                                       {8, 2, 14336, true}));
   moe.routing.normalised = true;  // whatever norm_topk_prob says
-  INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
-                         ReadRope(json, config, {.theta = 1e6}));
+  INLAY_ASSIGN_OR_RETURN(
+      const RopeSpec rope,
+      ReadRope(json, config, {.theta = 1e6, .partial = 1.0}));
   INLAY_ASSIGN_OR_RETURN(const int window, ReadWindow(json, std::nullopt));
   INLAY_ASSIGN_OR_RETURN(const std::vector<bool> lightning,
                          ReadLightningLayers(json, config.num_layers));
@@ -128,7 +134,7 @@ absl::StatusOr<DecoderSpec> MiniMaxSpec(const Json& json) {
     const bool is_lightning = lightning[static_cast<size_t>(i)];
     const SumFactors& factors = is_lightning ? linear : full;
     if (is_lightning) {
-      layer.blocks.push_back(SumBlock(Lightning(config, i), factors));
+      layer.blocks.push_back(SumBlock(Lightning(config, i, weights), factors));
     } else {
       AttentionSpec attention =
           LlamaStyleAttention(config, prefix, false, false);
@@ -154,7 +160,8 @@ absl::StatusOr<DecoderSpec> MiniMaxSpec(const Json& json) {
 
 absl::StatusOr<std::unique_ptr<Model>> MakeMiniMax(const Json& config,
                                                    ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, MiniMaxSpec(config));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec,
+                         MiniMaxSpec(config, build.weights));
   return BuildDecoder(spec, build);
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/formats/gguf_deci.h"
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
@@ -15,8 +16,6 @@
 
 namespace inlay {
 namespace {
-
-constexpr int64_t kWidthMultiple = 256;
 
 struct NasLayer {
   int num_kv_heads = 0;  // 0: no attention
@@ -62,10 +61,7 @@ absl::StatusOr<int64_t> ReadWidth(const Json& ffn, const std::string& place,
   if (none || JsonFind(ffn, kFactor) == nullptr) return 0;
   INLAY_ASSIGN_OR_RETURN(const double factor,
                          JsonNumber(ffn, kFactor, 1.0, 1e-6, 1e3));
-  const auto width = static_cast<int64_t>(
-      2.0 * factor * static_cast<double>(hidden_size) / 3.0);
-  const int64_t rounded =
-      (width + kWidthMultiple - 1) / kWidthMultiple * kWidthMultiple;
+  const int64_t rounded = NasWidth(factor, hidden_size);
   if (rounded <= kMaxHidden) return rounded;
   return absl::InvalidArgumentError(FormattedString(
       "config.json: %s's %s is %g, which makes an MLP %d wide; it may be %d",

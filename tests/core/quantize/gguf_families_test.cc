@@ -40,6 +40,13 @@ std::vector<float> Decoded(const WeightSource& source, const WeightInfo& info) {
                   values.data());
     return values;
   }
+  // Experts by token.
+  for (size_t i = 0; info.dtype == DType::kI32 && i < values.size(); ++i) {
+    int32_t number;
+    std::memcpy(&number, bytes.data() + i * sizeof(number), sizeof(number));
+    values[i] = static_cast<float>(number);
+  }
+  if (info.dtype == DType::kI32) return values;
   const std::string text(reinterpret_cast<const char*>(bytes.data()),
                          bytes.size());
   for (size_t i = 0; i < values.size(); ++i) {
@@ -76,7 +83,7 @@ TEST_P(GgufFamilies, RoundingIsTheTypes) {
       const WeightInfo* other = exact.weights->Find(info.name);
       ASSERT_NE(other, nullptr);
       ASSERT_EQ(info.shape, other->shape);
-      rounds += info.dtype != DType::kF32 ? 1 : 0;
+      rounds += info.dtype != DType::kF32 && info.dtype != DType::kI32 ? 1 : 0;
       const std::vector<float> got = Decoded(*rounded.weights, info);
       const std::vector<float> wanted = Decoded(*exact.weights, *other);
       const auto width = static_cast<size_t>(info.shape.back());
@@ -176,7 +183,8 @@ INSTANTIATE_TEST_SUITE_P(
         "cohere2_moe", "mimo_v2_flash", "mellum", "hy_v3", "laguna",
         "solar_open", "youtu", "internlm3", "sarvam_moe", "iquestcoder",
         "internlm2", "minicpm", "orion", "deepseek", "deepseek_ocr2",
-        "muse_glimmer"),
+        "muse_glimmer", "nemotron_nas", "granite_swa", "minimax_m3",
+        "deepseek_v4"),
     [](const auto& info) { return std::string(info.param); });
 
 // Names, shapes and values against the converter's, from its description
@@ -441,6 +449,48 @@ INSTANTIATE_TEST_SUITE_P(
                 R"({"architectures": ["BailingMoeV2ForCausalLM"],
                     "model_type": "bailing_moe", "rope_theta": 600000.0,
                     "partial_rotary_factor": 0.5})"},
+        Variant{"granite_moe_windows", "granitemoe_swa",
+                R"({"layer_rope_theta": [0, 500.0], "sliding_window": 4})"},
+        Variant{"granite_without_rope", "granite_swa",
+                R"({"layer_rope_theta": [0, 0], "layer_types": null,
+                    "sliding_window": 4})"},
+        Variant{"deci_heads", "nemotron_nas",
+                R"({"block_configs": null, "intermediate_size": 48,
+                    "num_key_value_heads_per_layer": [1, 2, 2, 1],
+                    "attention_bias": true, "mlp_bias": true})"},
+        Variant{"deci_kv_heads", "nemotron_nas",
+                R"({"block_configs": null, "intermediate_size": 48,
+                    "num_key_value_heads": 1})"},
+        Variant{"deci_head_dim", "nemotron_nas", R"({"head_dim": 12})"},
+        Variant{"minimax_01", "minimax",
+                R"({"full_attn_alpha_factor": 2.5,
+                    "linear_attn_alpha_factor": 2.5, "mlp_alpha_factor": 2.5,
+                    "full_attn_beta_factor": 1.0,
+                    "linear_attn_beta_factor": 1.0, "mlp_beta_factor": 1.0,
+                    "partial_rotary_factor": 0.5})"},
+        Variant{"v4_layers", "deepseek_v4",
+                R"({"num_hidden_layers": 4, "compress_ratios": null,
+                    "layer_types": ["heavily_compressed_attention",
+                        "sliding_attention", "compressed_sparse_attention",
+                        "compressed_sparse_attention"],
+                    "num_hash_layers": 0, "norm_topk_prob": false,
+                    "mlp_layer_types": ["moe", "moe", "moe", "moe"],
+                    "rope_scaling": null, "n_shared_experts": 2,
+                    "rope_parameters": {
+                        "main": {"rope_theta": 500.0},
+                        "compress": {"rope_type": "yarn", "factor": 2.0,
+                            "rope_theta": 900.0,
+                            "original_max_position_embeddings": 32}}})"},
+        Variant{"m3_names", "minimax_m3",
+                R"({"num_hidden_layers": 3, "sparse_attention_config": null,
+                    "moe_layer_freq": null, "index_n_heads": 2,
+                    "index_head_dim": 24, "index_block_size": 2,
+                    "index_topk_blocks": 2, "index_local_blocks": 1,
+                    "layer_types": ["full_attention", "minimax_m3_sparse",
+                        "minimax_m3_sparse"],
+                    "mlp_layer_types": ["dense", "sparse", "sparse"],
+                    "shared_intermediate_size": 16,
+                    "tie_word_embeddings": false})"},
         Variant{"neox_one_stream", "gpt_neox",
                 R"({"use_parallel_residual": false})"}),
     [](const auto& info) { return std::string(info.param.name); });

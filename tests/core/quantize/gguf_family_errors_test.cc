@@ -22,6 +22,72 @@ struct Wrong {
   absl::StatusCode code = kNotSaid;
 };
 constexpr Wrong kWrong[] = {
+    // Layers that differ.
+    {"nemotron_nas", "block_configs", R"({"block_configs": [1]})", kBad},
+    {"nemotron_nas", "block_configs",
+     R"({"num_hidden_layers": 1, "block_configs": [{"attention":
+         {"n_heads_in_group": null, "replace_with_linear": true}}]})"},
+    {"nemotron_nas", "block_configs",
+     R"({"num_hidden_layers": 1, "block_configs": [{"attention":
+         {"n_heads_in_group": 1, "window_length": 8}}]})"},
+    {"nemotron_nas", "block_configs",
+     R"({"num_hidden_layers": 1, "block_configs": [{"ffn":
+         {"ffn_mult": 1.0, "sparsify": [1]}}]})"},
+    {"nemotron_nas", "n_heads_in_group",
+     R"({"num_hidden_layers": 1, "block_configs": [{"attention":
+         {"n_heads_in_group": 3}}]})",
+     kBad},
+    {"nemotron_nas", "intermediate_size", R"({"block_configs": null})", kBad},
+    {"nemotron_nas", "num_key_value_heads_per_layer",
+     R"({"block_configs": null, "intermediate_size": 32,
+         "num_key_value_heads_per_layer": [1, 0, 1, 1]})",
+     kBad},
+    {"granite_swa", "sliding_window", R"({"sliding_window": null})"},
+    {"granite_swa", "layer_rope_theta",
+     R"({"layer_rope_theta": [100.0, 50.0]})"},
+    {"granite_swa", "layer_rope_theta", R"({"layer_rope_theta": [100.0]})",
+     kBad},
+    {"granitemoe_swa", "layer_rope_theta",
+     R"({"layer_rope_theta": [100000.0, 500.0]})"},
+    {"granitemoe_swa", "num_experts", R"({"num_local_experts": null})", kBad},
+    {"deepseek_v4", "scoring_func", R"({"scoring_func": "sigmoid"})"},
+    {"deepseek_v4", "tie_word_embeddings", R"({"tie_word_embeddings": true})"},
+    {"deepseek_v4", "sliding_window", R"({"sliding_window": null})"},
+    {"deepseek_v4", "compress_rate_csa", R"({"compress_rate_csa": 8})"},
+    {"deepseek_v4", "compress_rates",
+     R"({"compress_rates": {"heavily_compressed_attention": 64}})"},
+    {"deepseek_v4", "mlp_layer_types",
+     R"({"mlp_layer_types": ["moe", "hash_moe", "moe"]})"},
+    {"deepseek_v4", "swiglu_limit", R"({"swiglu_limit": -1})", kBad},
+    {"deepseek_v4", "hidden_act", R"({"hidden_act": "gelu"})"},
+    {"deepseek_v4", "qk_rope_head_dim", R"({"qk_rope_head_dim": 64})", kBad},
+    {"deepseek_v4", "n_routed_experts", nullptr, kBad},
+    {"deepseek_v4", "rope_parameters.main",
+     R"({"rope_parameters": {"main": {"rope_type": "yarn"}}})"},
+    {"minimax", "linear_attn_alpha_factor",
+     R"({"linear_attn_alpha_factor": 3.0})"},
+    {"minimax", "mlp_alpha_factor", R"({"mlp_alpha_factor": 3.0})"},
+    {"minimax", "full_attn_beta_factor", R"({"full_attn_beta_factor": 0.5})"},
+    {"minimax", "mlp_beta_factor", R"({"mlp_beta_factor": 0.5})"},
+    {"minimax", "sliding_window", R"({"sliding_window": 8})"},
+    {"minimax", "num_local_experts", nullptr, kBad},
+    {"minimax_m3", "swiglu_limit", R"({"swiglu_limit": 6.0})"},
+    {"minimax_m3", "swiglu_alpha", R"({"swiglu_alpha": 1.5})"},
+    {"minimax_m3", "scoring_func", R"({"scoring_func": "softmax"})"},
+    {"minimax_m3", "hidden_act", R"({"hidden_act": "gelu"})"},
+    {"minimax_m3", "moe_layer_freq", R"({"moe_layer_freq": [1, 0]})"},
+    {"minimax_m3", "mlp_layer_types",
+     R"({"mlp_layer_types": ["sparse", "dense"]})"},
+    {"minimax_m3", "sparse_attention_config",
+     R"({"sparse_attention_config": {"sparse_attention_freq": [1, 1]}})"},
+    {"minimax_m3", "layer_types",
+     R"({"layer_types": ["full_attention", "full_attention"]})"},
+    {"minimax_m3", "shared_intermediate_size",
+     R"({"shared_intermediate_size": 12})"},
+    {"minimax_m3", "sparse_topk_blocks",
+     R"({"sparse_attention_config": {"sparse_topk_blocks": -1,
+         "sparse_attention_freq": [0, 1]}})",
+     kBad},
     // Encoders.
     {"modernbert_labels", "layer_types",
      R"({"layer_types": ["sliding_attention", "full_attention",
@@ -273,6 +339,12 @@ ModelFiles Sayable(const std::string& model) {
   if (model == "afmoe") files.config.erase("layer_types");
   if (model == "phimoe") files.config["router_jitter_noise"] = 0.01;
   if (model == "falcon_mamba") files.config["mixer_rms_eps"] = 1e-6;
+  for (const char* sum : {"full_attn", "linear_attn", "mlp"}) {
+    if (model != "minimax") break;
+    files.config[std::string(sum) + "_alpha_factor"] = 2.5;
+    files.config[std::string(sum) + "_beta_factor"] = 1.0;
+  }
+  if (model == "granitemoe_swa") files.config.erase("layer_rope_theta");
   if (model == "qwen2_moe") files.config["mlp_only_layers"] = Json::array();
   return files;
 }
@@ -296,7 +368,7 @@ TEST(GgufFamilyErrors, NameWhatCannotBeSaid) {
   }
   // No such family.
   EXPECT_TRUE(absl::IsUnimplemented(
-      files.Try(Open("deepseek_v4", "config.json"), {.type = "f32"}).status()));
+      files.Try(Open("hy_v4", "config.json"), {.type = "f32"}).status()));
 }
 
 // The files of a model that cannot be said are none.
