@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/formats/gguf_arch_keys.h"
+#include "core/formats/gguf_baichuan.h"
 #include "core/formats/gguf_cohere_moe.h"
 #include "core/formats/gguf_deepseek_ocr.h"
 #include "core/formats/gguf_encoder.h"
@@ -23,6 +24,7 @@
 #include "core/formats/gguf_rotary.h"
 #include "core/formats/gguf_selective.h"
 #include "core/formats/gguf_sizes.h"
+#include "core/formats/gguf_step.h"
 #include "core/formats/gguf_windows.h"
 #include "core/formats/gguf_xielu.h"
 #include "memory/formatted_string.h"
@@ -248,6 +250,7 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "laguna") {
     return ReadGgufLaguna(files, keys, sizes, config);
   }
+  if (keys.arch() == "step35") return ReadGgufStep(files, keys, sizes, config);
   if (keys.arch() == "mellum") {
     return ReadGgufMellum(files, keys, sizes, config);
   }
@@ -275,6 +278,7 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "granite") {
     INLAY_RETURN_IF_ERROR(ReadGranite(keys, sizes, config));
   }
+  if (keys.arch() == "baichuan") return ReadGgufBaichuan(keys, sizes, config);
   if (keys.arch() == "minicpm") {
     INLAY_RETURN_IF_ERROR(ReadGgufMiniCpm(keys, sizes, config));
   }

@@ -79,12 +79,12 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   };
   // Mixers alone: neither attention nor MLPs.
   const bool is_mamba = keys.arch() == "mamba2" || keys.arch() == "mamba";
-  // Each layer has its own (gguf_gemma.h, gguf_windows.h, gguf_laguna.h).
+  // Each layer has its own (gguf_gemma.h, gguf_windows.h, gguf_laguna.h,
+  // gguf_step.h).
   const bool is_gemma4 = keys.arch() == "gemma4";
   const bool has_own_heads = is_gemma4 || keys.arch() == "mimo2";
   constexpr char kHeads[] = "attention.head_count";
-  const bool is_laguna = keys.arch() == "laguna";
-  if (is_laguna) {
+  if (keys.arch() == "laguna" || keys.arch() == "step35") {
     INLAY_ASSIGN_OR_RETURN(
         const auto heads,
         keys.LayerInts(kHeads, sizes.layers, 1, kMaxGgufSize));

@@ -60,7 +60,8 @@ TEST_P(ConvertedGguf, TensorsAreThePublishedOnes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ConvertedGguf,
-                         ::testing::Values("llama3", "gemma", "phi3", "gpt2"),
+                         ::testing::Values("llama3", "gemma", "phi3", "gpt2",
+                                           "step3p5"),
                          [](const auto& info) {
                            return std::string(info.param);
                          });

@@ -176,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(
         "cohere2_moe", "mimo_v2_flash", "mellum", "hy_v3", "laguna",
         "solar_open", "youtu", "internlm3", "sarvam_moe", "iquestcoder",
         "internlm2", "minicpm", "orion", "deepseek", "deepseek_ocr2",
-        "muse_glimmer"),
+        "muse_glimmer", "step3p5", "baichuan", "baichuan2_13b"),
     [](const auto& info) { return std::string(info.param); });
 
 // Names, shapes and values against the converter's, from its description
@@ -254,7 +254,7 @@ INSTANTIATE_TEST_SUITE_P(
         "mistral4", "dbrx", "apertus", "glm", "cohere2_moe", "mimo_v2_flash",
         "mellum", "hy_v3", "laguna", "solar_open", "youtu", "internlm3",
         "sarvam_moe", "iquestcoder", "minicpm", "orion", "deepseek",
-        "deepseek_ocr2"),
+        "deepseek_ocr2", "step3p5", "baichuan", "baichuan2_13b"),
     [](const auto& info) { return std::string(info.param); });
 
 // --- Shapes that no golden model has.
