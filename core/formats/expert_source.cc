@@ -96,6 +96,22 @@ std::optional<Stack> ParseStack(std::string_view name) {
                std::string(rest), kind == ".bias"};
 }
 
+// Step 3.5's, whose matrices have their numbers for blocks of FP8 beside them.
+std::optional<Stack> ParseStep(std::string_view name) {
+  constexpr std::string_view kMoe = ".moe.";
+  const size_t at = name.rfind(kMoe);
+  if (at == name.npos) return std::nullopt;
+  const std::string_view rest = name.substr(at + kMoe.size());
+  for (const char* part : {"gate_proj", "up_proj", "down_proj"}) {
+    for (const char* kind : {".weight", ".weight_scale_inv"}) {
+      if (rest != std::string(part) + kind) continue;
+      return Stack{std::string(name.substr(0, at + kMoe.size())) + "experts.",
+                   std::string(rest)};
+    }
+  }
+  return std::nullopt;
+}
+
 class ExpertEntries {
  public:
   // `hidden_size`: where it is not 0, matrices may lie either way. `rows`: of a
@@ -108,6 +124,7 @@ class ExpertEntries {
         is_gpt_oss_(model_type == "gpt_oss"),
         is_aria_(model_type == "aria_text"),
         is_jetmoe_(model_type == "jetmoe"),
+        is_step_(model_type == "step3p5"),
         by_inputs_(is_gpt_oss_ || is_aria_ || model_type == "llama4_text"),
         hidden_size_(hidden_size),
         scale_rows_(rows),
@@ -125,7 +142,8 @@ class ExpertEntries {
     }
     auto fused = ParseFused(info.name);
     if (is_jetmoe_ && !fused) fused = ParseLinears(info.name, ".mlp.");
-    const auto stack = ParseStack(info.name);
+    auto stack = ParseStack(info.name);
+    if (is_step_ && !stack) stack = ParseStep(info.name);
     if (stack && info.shape.size() == (stack->is_bias ? 2u : 3u)) {
       return AddStack(info, *stack);
     }
@@ -389,6 +407,7 @@ class ExpertEntries {
   bool is_gpt_oss_;
   bool is_aria_;
   bool is_jetmoe_;
+  bool is_step_;
   bool by_inputs_;  // matrices lie as inputs by outputs
   int64_t hidden_size_;
   int64_t scale_rows_;

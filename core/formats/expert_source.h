@@ -42,6 +42,10 @@ inline constexpr size_t kMaxExpertTensors = size_t{1} << 19;
 // and where it is "llama4_text", gate's columns, then up's:
 //   P.experts.gate_up_proj [experts, h, 2 w], P.experts.down_proj
 //     [experts, w, h]                           inputs by outputs
+// and where it is "step3p5", as "P.moe.experts.N.gate_proj.weight" and so on:
+//   P.moe.gate_proj.weight [experts, w, h], .up_proj.weight, and
+//   .down_proj.weight
+//     [experts, h, w], those with .weight_scale_inv likewise
 // and where it is "aria_text", in the same way:
 //   P.experts.fc1.weight [experts, h, 2 w], P.experts.fc2.weight
 //     [experts, w, h]

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/formats/gguf_arch_keys.h"
+#include "core/formats/gguf_baichuan.h"
 #include "core/formats/gguf_cohere_moe.h"
 #include "core/formats/gguf_deci.h"
 #include "core/formats/gguf_deepseek4.h"
@@ -27,6 +28,7 @@
 #include "core/formats/gguf_rotary.h"
 #include "core/formats/gguf_selective.h"
 #include "core/formats/gguf_sizes.h"
+#include "core/formats/gguf_step.h"
 #include "core/formats/gguf_windows.h"
 #include "core/formats/gguf_xielu.h"
 #include "memory/formatted_string.h"
@@ -235,6 +237,7 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "laguna") {
     return ReadGgufLaguna(files, keys, sizes, config);
   }
+  if (keys.arch() == "step35") return ReadGgufStep(files, keys, sizes, config);
   if (keys.arch() == "mellum") {
     return ReadGgufMellum(files, keys, sizes, config);
   }
@@ -275,6 +278,7 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "granite_swa") {
     INLAY_RETURN_IF_ERROR(ReadGgufGraniteSwa(keys, sizes, config));
   }
+  if (keys.arch() == "baichuan") return ReadGgufBaichuan(keys, sizes, config);
   if (keys.arch() == "minicpm") {
     INLAY_RETURN_IF_ERROR(ReadGgufMiniCpm(keys, sizes, config));
   }

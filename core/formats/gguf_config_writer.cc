@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "core/formats/exaone_config.h"
+#include "core/formats/gguf_baichuan.h"
 #include "core/formats/gguf_cohere_moe.h"
 #include "core/formats/gguf_deci.h"
 #include "core/formats/gguf_deepseek4.h"
 #include "core/formats/gguf_deepseek_ocr.h"
 #include "core/formats/gguf_encoder.h"
 #include "core/formats/gguf_experts_writer.h"
+#include "core/formats/gguf_family_checks.h"
 #include "core/formats/gguf_family_defaults.h"
 #include "core/formats/gguf_gemma3n.h"
 #include "core/formats/gguf_gemma_writer.h"
@@ -28,9 +30,11 @@
 #include "core/formats/gguf_rope_writer.h"
 #include "core/formats/gguf_selective.h"
 #include "core/formats/gguf_sizes.h"
+#include "core/formats/gguf_step.h"
 #include "core/formats/gguf_windows.h"
 #include "core/formats/gguf_xielu.h"
 #include "core/formats/ntk_alpha.h"
+#include "core/formats/step_config.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -107,14 +111,14 @@ class ConfigWriter {
   }
 
   int64_t DefaultKvHeads() const {
-    const bool all = (arch_.model_type == "llama" && !IsMistral()) ||
-                     arch_.name == "phi3" || arch_.name == "gptneox" ||
-                     arch_.name == "olmoe" || arch_.name == "granitemoe" ||
-                     arch_.name == "command-r" || arch_.name == "jais2" ||
-                     arch_.name == "apertus" || arch_.name == "cohere2moe" ||
-                     arch_.name == "deepseek2-ocr" ||
-                     arch_.model_type == "granitemoe_swa" ||
-                     arch_.name.starts_with("hunyuan");
+    const bool all =
+        (arch_.model_type == "llama" && !IsMistral()) || arch_.name == "phi3" ||
+        arch_.name == "gptneox" || arch_.name == "olmoe" ||
+        arch_.name == "granitemoe" || arch_.name == "command-r" ||
+        arch_.name == "jais2" || arch_.name == "apertus" ||
+        arch_.name == "cohere2moe" || arch_.name == "baichuan" ||
+        arch_.name == "deepseek2-ocr" || arch_.model_type == "granitemoe_swa" ||
+        arch_.name.starts_with("hunyuan");
     return all ? tensors_.heads.query : 0;
   }
 
@@ -122,6 +126,9 @@ class ConfigWriter {
   const char* PositionsKey() const {
     if (arch_.name == "command-r" && keys_.Has("model_max_length")) {
       return "model_max_length";
+    }
+    if (arch_.name == "baichuan") {
+      return keys_.AnyOf({"max_position_embeddings", "model_max_length"});
     }
     return keys_.Named("max_position_embeddings", "model_max_length");
   }
@@ -138,13 +145,16 @@ class ConfigWriter {
     const bool is_deci = arch_.name == "deci";
     INLAY_ASSIGN_OR_RETURN(
         tensors_.heads.query,
-        arch_.name == "laguna" || is_deci
+        arch_.name == "laguna" || arch_.name == "step35" || is_deci
             ? keys_.Size("num_attention_heads")
             : keys_.CopySize("num_attention_heads", "attention.head_count"));
     if (is_deci) {
       INLAY_ASSIGN_OR_RETURN(tensors_.heads, SetGgufDeciLayers(keys_));
     } else if (arch_.name == "laguna") {
       INLAY_RETURN_IF_ERROR(SetGgufLagunaHeads(keys_));
+    }
+    if (arch_.name == "step35") {
+      INLAY_RETURN_IF_ERROR(SetGgufStepHeads(keys_));
     }
     if (!is_deci) INLAY_RETURN_IF_ERROR(WriteKvHeads());
     INLAY_RETURN_IF_ERROR(WriteEpsilon());
@@ -166,6 +176,7 @@ class ConfigWriter {
     shape.truncates = arch_.name != "gpt-oss";
     shape.keeps_magnitude = arch_.name == "mistral3";
     shape.has_mscales = arch_.name == "phimoe";
+    shape.stores_whole_heads = arch_.name == "step35";
     if (arch_.name == "minimax-m2") {
       INLAY_ASSIGN_OR_RETURN(const int64_t rotary,
                              keys_.Size("rotary_dim", head_dim_));
@@ -343,8 +354,9 @@ class ConfigWriter {
     if (arch_.name.starts_with("granite")) return SetGgufGranite(keys_);
     if (arch_.name == "minimax-01") return SetGgufMiniMax01(keys_);
     if (arch_.name == "minicpm") return SetGgufMiniCpm(keys_);
-    if (arch_.name == "smollm3") return CheckSmolLm3();
-    if (arch_.name == "minicpm3") return CheckMiniCpm3();
+    if (arch_.name == "baichuan") return SetGgufBaichuan(keys_);
+    if (arch_.name == "smollm3") return CheckGgufSmolLm3(keys_);
+    if (arch_.name == "minicpm3") return CheckGgufMiniCpm3(keys_);
     if (arch_.name == "mistral3") return WriteMinistral();
     if (arch_.name == "dots1") return keys_.Expect("sliding_window", Json());
     if (arch_.name == "muse-glimmer") {
@@ -361,8 +373,9 @@ class ConfigWriter {
     if (arch_.name == "mimo2") return SetGgufMimo(keys_);
     if (arch_.name == "mellum") return SetGgufMellum(keys_);
     if (arch_.name == "laguna") return SetGgufLaguna(keys_, head_dim_);
+    if (arch_.name == "step35") return SetGgufStep(keys_);
     if (arch_.name == "hy_v3") return keys_.Expect("attention_bias", false);
-    if (arch_.name == "bailingmoe2") return CheckSarvam();
+    if (arch_.name == "bailingmoe2") return CheckGgufSarvam(keys_);
     if (arch_.name == "phimoe") {
       INLAY_RETURN_IF_ERROR(keys_.Expect("router_jitter_noise", 0.01));
       return WriteWindow(0);
@@ -407,14 +420,6 @@ class ConfigWriter {
     if (arch_.model_type == "mixtral") return CheckMixtral();
     if (arch_.name != "phi3" && !is_mistral) return absl::OkStatus();
     return WriteWindow(is_mistral ? 4096 : 0);
-  }
-
-  // llama.cpp has neither biases nor heads without norms, and wants a head.
-  absl::Status CheckSarvam() {
-    INLAY_RETURN_IF_ERROR(keys_.Expect("use_qk_norm", true));
-    INLAY_RETURN_IF_ERROR(keys_.Expect("use_qkv_bias", false));
-    INLAY_RETURN_IF_ERROR(keys_.Expect("attention_bias", false));
-    return keys_.Expect("tie_word_embeddings", false);
   }
 
   // A file of "llama" with a window is Mistral's.
@@ -477,40 +482,6 @@ class ConfigWriter {
         JsonNumber(*rope, "llama_4_scaling_beta", 0.0, -1e6, 1e6));
     INLAY_RETURN_IF_ERROR(keys_.SetF32("attention.temperature_scale", beta));
     return WriteWindow(0);
-  }
-
-  // Files have none of its factors.
-  absl::Status CheckMiniCpm3() {
-    for (const char* key : {"scale_depth", "dim_model_base"}) {
-      if (!keys_.IsNull(key)) continue;
-      return absl::UnimplementedError(FormattedString(
-          "config.json: %s is null, which a GGUF file of \"minicpm3\" cannot "
-          "say",
-          key));
-    }
-    INLAY_RETURN_IF_ERROR(keys_.Expect("scale_emb", 12));
-    INLAY_RETURN_IF_ERROR(keys_.Expect("scale_depth", 1.4));
-    return keys_.Expect("dim_model_base", 256);
-  }
-
-  // Every fourth layer has no rope, and none a window.
-  absl::Status CheckSmolLm3() {
-    INLAY_RETURN_IF_ERROR(keys_.Expect("use_sliding_window", false));
-    INLAY_ASSIGN_OR_RETURN(
-        const int64_t interval,
-        JsonInt(config_, "no_rope_layer_interval", 4, 1, kMaxGgufSize));
-    const Json* list = JsonFind(config_, "no_rope_layers");
-    // An empty one says nothing.
-    const bool has_list = IsList(list) && !list->empty();
-    bool is_usual = has_list || interval == 4;
-    for (size_t i = 0; has_list && i < list->size(); ++i) {
-      is_usual &= (*list)[i] == ((i + 1) % 4 != 0 ? 1 : 0);
-    }
-    if (is_usual) return absl::OkStatus();
-    return absl::UnimplementedError(FormattedString(
-        "config.json: %s are not every fourth, which a GGUF file of "
-        "\"smollm3\" cannot say",
-        has_list ? "no_rope_layers" : "layers by no_rope_layer_interval"));
   }
 
   // `fallback`: where config.json is silent; 0: none.
@@ -588,10 +559,12 @@ absl::StatusOr<GgufConfigTensors> SetGgufConfig(const Json& config,
                                                 const GgufArch& arch,
                                                 const GgufShapeOf& shape_of,
                                                 GgufWriter* writer) {
-  if (arch.name != "exaone") {
+  if (arch.name != "exaone" && arch.name != "step35") {
     return ConfigWriter(config, arch, shape_of, writer).Write();
   }
-  const Json usual = WithUsualExaoneNames(config);
+  INLAY_ASSIGN_OR_RETURN(const Json usual, arch.name == "step35"
+                                               ? WithUsualStepNames(config)
+                                               : WithUsualExaoneNames(config));
   return ConfigWriter(usual, arch, shape_of, writer).Write();
 }
 

@@ -168,6 +168,22 @@ absl::Status ReadBert(const GgufFiles& files, Json* config) {
   return absl::OkStatus();
 }
 
+// Where a gate has no tensor of its own it is the first half of ffn_up's, but
+// for the code model, whose published half it is the second (and llama.cpp
+// takes the first).
+absl::Status ReadJinaBert(const GgufFiles& files, Json* config) {
+  (*config)["position_embedding_type"] = "alibi";
+  (*config)["feed_forward_type"] = "geglu";
+  if (FindInfo(files, "blk.0.attn_norm_2.weight") == nullptr ||
+      FindInfo(files, "blk.0.ffn_gate.weight") != nullptr) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(
+      "a file of \"jina-bert-v2\" with blk.0.attn_norm_2 and without "
+      "blk.0.ffn_gate, allowed: gate and up apart; convert the checkpoint with "
+      "inlay quantize");
+}
+
 // gguf_experts.h has the rest.
 absl::Status ReadNomicMoe(const GgufFiles& files, const GgufArchKeys& keys,
                           Json* config) {
@@ -207,7 +223,8 @@ std::vector<DenseModule> ReadDense(const GgufFiles& files) {
 
 bool IsGgufBert(std::string_view arch) {
   return arch == "bert" || arch.starts_with("nomic-bert") ||
-         arch == "modern-bert" || arch == "jina-bert-v3" || IsGgufT5(arch);
+         arch == "modern-bert" || arch.starts_with("jina-bert") ||
+         IsGgufT5(arch);
 }
 
 absl::Status ReadGgufBert(const GgufFiles& files, const GgufArchKeys& keys,
@@ -228,6 +245,7 @@ absl::Status ReadGgufBert(const GgufFiles& files, const GgufArchKeys& keys,
   INLAY_RETURN_IF_ERROR(keys.CopyNumber(kEpsilon, "layer_norm_eps", config));
   INLAY_RETURN_IF_ERROR(CheckBertSizes(sizes));
   if (keys.arch() == "nomic-bert-moe") return ReadNomicMoe(files, keys, config);
+  if (keys.arch() == "jina-bert-v2") return ReadJinaBert(files, config);
   return keys.arch() == "bert" ? ReadBert(files, config) : absl::OkStatus();
 }
 
@@ -454,6 +472,9 @@ absl::Status SetGgufBert(GgufKeyWriter& keys, std::string_view architecture,
   if (keys.arch().starts_with("nomic-bert")) return SetNomicBert(keys);
   if (is_jina) {
     INLAY_RETURN_IF_ERROR(SetRopeBase(keys, "rope_theta", 20000.0));
+  }
+  if (keys.arch() == "jina-bert-v2") {
+    return keys.CheckActivation("feed_forward_type", {"geglu"});
   }
   return keys.CheckActivation(is_distilled ? "activation" : "hidden_act",
                               {"gelu"});

@@ -91,6 +91,30 @@ inline constexpr GgufName kNomicBertMoe[] = {
     {"blk.#.layer_output_norm", "encoder.layers.#.norm2"},
 };
 
+// JinaBERT's. Of two rows with one name files have the first: what the tensor
+// is its shape, and those beside it, say (core/model/arch/jina_bert.cc).
+inline constexpr GgufName kJinaBertV2[] = {
+    {"token_embd", "bert.embeddings.word_embeddings"},
+    {"token_types", "bert.embeddings.token_type_embeddings"},
+    {"token_embd_norm", "bert.embeddings.LayerNorm"},
+    {"blk.#.attn_q", "bert.encoder.layer.#.attention.self.query"},
+    {"blk.#.attn_k", "bert.encoder.layer.#.attention.self.key"},
+    {"blk.#.attn_v", "bert.encoder.layer.#.attention.self.value"},
+    {"blk.#.attn_q_norm", "bert.encoder.layer.#.attention.self.layer_norm_q"},
+    {"blk.#.attn_k_norm", "bert.encoder.layer.#.attention.self.layer_norm_k"},
+    {"blk.#.attn_output", "bert.encoder.layer.#.attention.output.dense"},
+    {"blk.#.attn_output_norm",
+     "bert.encoder.layer.#.attention.output.LayerNorm"},
+    {"blk.#.attn_norm_2", "bert.encoder.layer.#.layer_norm_1"},
+    {"blk.#.ffn_gate", "bert.encoder.layer.#.mlp.gate_layer"},
+    {"blk.#.ffn_up", "bert.encoder.layer.#.mlp.up_layer"},
+    {"blk.#.ffn_up", "bert.encoder.layer.#.mlp.gated_layers"},
+    {"blk.#.ffn_down", "bert.encoder.layer.#.mlp.wo"},
+    {"blk.#.ffn_down", "bert.encoder.layer.#.mlp.down_layer"},
+    {"blk.#.layer_output_norm", "bert.encoder.layer.#.mlp.layernorm"},
+    {"blk.#.layer_output_norm", "bert.encoder.layer.#.layer_norm_2"},
+};
+
 inline constexpr GgufName kJinaBertV3[] = {
     {"token_embd", "roberta.embeddings.word_embeddings"},
     {"token_types", "roberta.embeddings.token_type_embeddings"},

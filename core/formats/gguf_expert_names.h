@@ -35,6 +35,37 @@ inline constexpr GgufName kLaguna[] = {
     {"blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_expert.down_proj"},
 };
 
+// Of Step 3.5; norms have their 1.
+inline constexpr GgufName kStep35[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm", GgufLayout::kPlusOne},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm", GgufLayout::kPlusOne},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm",
+     GgufLayout::kPlusOne},
+    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm",
+     GgufLayout::kPlusOne},
+    {"blk.#.attn_gate", "model.layers.#.self_attn.g_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm",
+     GgufLayout::kPlusOne},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.moe.gate"},
+    {"blk.#.exp_probs_b.bias", "model.layers.#.moe.router_bias",
+     GgufLayout::kWhole},
+    {"blk.#.ffn_gate_exps", "model.layers.#.moe.experts.gate_proj"},
+    {"blk.#.ffn_up_exps", "model.layers.#.moe.experts.up_proj"},
+    {"blk.#.ffn_down_exps", "model.layers.#.moe.experts.down_proj"},
+    {"blk.#.ffn_gate_shexp", "model.layers.#.share_expert.gate_proj"},
+    {"blk.#.ffn_up_shexp", "model.layers.#.share_expert.up_proj"},
+    {"blk.#.ffn_down_shexp", "model.layers.#.share_expert.down_proj"},
+};
+
 }  // namespace inlay::gguf_names
 
 #endif  // INLAY_CORE_FORMATS_GGUF_EXPERT_NAMES_H_

@@ -8,6 +8,7 @@
 
 #include "core/formats/gguf_cohere_moe.h"
 #include "core/formats/gguf_laguna.h"
+#include "core/formats/gguf_step.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -56,6 +57,7 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"granite_swa", "intermediate_size", true},
     {"minimax-01", "intermediate_size", true},
     {"minimax-m3", "intermediate_size", true},
+    {"step35", "moe_intermediate_size", true},
     {"nomic-bert-moe", "intermediate_size", false},
 };
 
@@ -300,6 +302,9 @@ absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
   if (keys.arch() == "afmoe") return ReadAfmoeExperts(keys, sizes, config);
   if (keys.arch() == "cohere2moe") return ReadGgufCohereExperts(keys, config);
   if (keys.arch() == "hy_v3") return ReadHyExperts(files, keys, sizes, config);
+  if (keys.arch() == "step35") {
+    return ReadGgufStepExperts(files, keys, sizes, config);
+  }
   if (keys.arch() == "laguna") {
     INLAY_RETURN_IF_ERROR(ReadGgufLagunaExperts(keys, sizes, config));
   }

@@ -12,6 +12,7 @@
 #include "core/formats/gguf_experts.h"
 #include "core/formats/gguf_laguna.h"
 #include "core/formats/gguf_sizes.h"
+#include "core/formats/gguf_step.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -375,6 +376,7 @@ absl::Status SetGgufExperts(GgufKeyWriter& keys) {
   if (keys.arch() == "hy_v3") return SetHyExperts(keys);
   if (keys.arch() == "deepseek") return SetFirstDeepseekExperts(keys);
   if (keys.arch() == "laguna") return SetGgufLagunaExperts(keys);
+  if (keys.arch() == "step35") return SetGgufStepExperts(keys);
   if (keys.arch() == "minimax-m2") {
     INLAY_RETURN_IF_ERROR(keys.Expect("scoring_func", "sigmoid"));
     INLAY_RETURN_IF_ERROR(keys.Expect("use_routing_bias", true));

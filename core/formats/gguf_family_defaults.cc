@@ -22,6 +22,7 @@ constexpr GgufFamilyDefaults kFamilyDefaults[] = {
     {"mimo_v2_flash", 192, 5e6, 0.334, 1e-5},
     {"mellum", 128, 5e5},
     {"laguna", 128, 5e5},
+    {"step3p5", 128, 1e4, 1.0, 1e-5},
     {"hy_v3", 128, 11158840.0, 1.0, 1e-5},
     {"solar_open", 128, 1e6, 1.0, 1e-5},
     {"sarvam_moe", 64, 8e6},

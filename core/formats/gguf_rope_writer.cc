@@ -87,8 +87,10 @@ class RopeWriter {
                ? shape_.head_dim
                : static_cast<int64_t>(static_cast<double>(shape_.head_dim) *
                                       partial);
-    return writer_.SetU32(prefix_ + "dimension_count",
-                          static_cast<uint32_t>(dim_));
+    return writer_.SetU32(
+        prefix_ + "dimension_count",
+        static_cast<uint32_t>(shape_.stores_whole_heads ? shape_.head_dim
+                                                        : dim_));
   }
 
   absl::Status ReadScaling() {
@@ -187,7 +189,14 @@ class RopeWriter {
       }
       factors.push_back(static_cast<float>(factor));
     }
-    tensors_.vectors.emplace_back("rope_freqs.weight", std::move(factors));
+    return Add("rope_freqs.weight", std::move(factors));
+  }
+
+  absl::Status Add(const char* tensor, std::vector<float> factors) {
+    if (shape_.stores_whole_heads) {
+      factors.resize(static_cast<size_t>(shape_.head_dim / 2), 1.0f);
+    }
+    tensors_.vectors.emplace_back(tensor, std::move(factors));
     return absl::OkStatus();
   }
 
@@ -204,8 +213,7 @@ class RopeWriter {
           "config.json: rope scaling's %s has %d numbers, allowed: %d", key,
           factors.size(), dim_ / 2));
     }
-    tensors_.vectors.emplace_back(tensor, std::move(factors));
-    return absl::OkStatus();
+    return Add(tensor, std::move(factors));
   }
 
   // What a file's rope_freqs.weight is read as: factors for all lengths, and

@@ -24,6 +24,9 @@ struct GgufRopeShape {
   bool has_mscales = false;
   // What yarn's truncate must be: no key says it.
   bool truncates = true;
+  // Step 3.5's: files have the dimensions and the factors of a whole head,
+  // whatever part of it is rotated; 1 where none is.
+  bool stores_whole_heads = false;
 };
 
 // Sets `prefix`.rope.*; adds factors of frequencies to `tensors`. Errors as

@@ -80,15 +80,15 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   };
   // Mixers alone: neither attention nor MLPs.
   const bool is_mamba = keys.arch() == "mamba2" || keys.arch() == "mamba";
-  // Each layer has its own (gguf_gemma.h, gguf_windows.h, gguf_laguna.h).
+  // Each layer has its own (gguf_gemma.h, gguf_windows.h, gguf_laguna.h,
+  // gguf_step.h).
   const bool is_gemma4 = keys.arch() == "gemma4";
   const bool has_own_heads = is_gemma4 || keys.arch() == "mimo2";
   constexpr char kHeads[] = "attention.head_count";
-  const bool is_laguna = keys.arch() == "laguna";
   const bool is_deci = keys.arch() == "deci";
   if (is_deci) {
     INLAY_RETURN_IF_ERROR(ReadGgufDeciSizes(keys, &sizes));
-  } else if (is_laguna) {
+  } else if (keys.arch() == "laguna" || keys.arch() == "step35") {
     INLAY_ASSIGN_OR_RETURN(
         const auto heads,
         keys.LayerInts(kHeads, sizes.layers, 1, kMaxGgufSize));

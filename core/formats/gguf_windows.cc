@@ -17,33 +17,6 @@ constexpr char kPattern[] = "attention.sliding_window_pattern";
 constexpr char kWindow[] = "attention.sliding_window";
 constexpr char kWindowBase[] = "rope.freq_base_swa";
 
-// A flag a layer, as numbers or bools; files have those of layers that predict
-// further tokens besides.
-absl::StatusOr<std::vector<bool>> ReadFlags(const GgufArchKeys& keys,
-                                            int64_t layers) {
-  std::vector<bool> flags;
-  const GgufValue* value = keys.Find(kPattern);
-  const auto count = static_cast<size_t>(layers);
-  const bool is_list = value != nullptr && value->is_array;
-  if (is_list && value->type == GgufType::kBool && value->count >= count) {
-    for (size_t i = 0; i < count; ++i) {
-      flags.push_back(value->data[i] != std::byte{0});
-    }
-    return flags;
-  }
-  std::optional<std::vector<int64_t>> numbers;
-  if (is_list && value->type != GgufType::kBool) {
-    INLAY_ASSIGN_OR_RETURN(numbers, keys.Ints(kPattern));
-  }
-  if (!numbers.has_value() || numbers->size() < count) {
-    return absl::InvalidArgumentError(
-        FormattedString("%s: allowed: a flag for each of %d layers",
-                        keys.Name(kPattern), layers));
-  }
-  for (size_t i = 0; i < count; ++i) flags.push_back((*numbers)[i] != 0);
-  return flags;
-}
-
 // KV heads of layers with windows, and of those without.
 absl::Status ReadMimoHeads(const GgufArchKeys& keys,
                            const std::vector<bool>& slides, Json* config) {
@@ -137,13 +110,38 @@ absl::StatusOr<std::vector<bool>> MimoWindows(const GgufKeyWriter& keys) {
 
 }  // namespace
 
+absl::StatusOr<std::vector<bool>> ReadGgufLayerFlags(const GgufArchKeys& keys,
+                                                     std::string_view key,
+                                                     int64_t layers) {
+  std::vector<bool> flags;
+  const GgufValue* value = keys.Find(key);
+  const auto count = static_cast<size_t>(layers);
+  const bool is_list = value != nullptr && value->is_array;
+  if (is_list && value->type == GgufType::kBool && value->count >= count) {
+    for (size_t i = 0; i < count; ++i) {
+      flags.push_back(value->data[i] != std::byte{0});
+    }
+    return flags;
+  }
+  std::optional<std::vector<int64_t>> numbers;
+  if (is_list && value->type != GgufType::kBool) {
+    INLAY_ASSIGN_OR_RETURN(numbers, keys.Ints(key));
+  }
+  if (!numbers.has_value() || numbers->size() < count) {
+    return absl::InvalidArgumentError(FormattedString(
+        "%s: allowed: a flag for each of %d layers", keys.Name(key), layers));
+  }
+  for (size_t i = 0; i < count; ++i) flags.push_back((*numbers)[i] != 0);
+  return flags;
+}
+
 absl::Status ReadGgufMimo(const GgufFiles& files, const GgufArchKeys& keys,
                           const GgufSizes& sizes, Json* config) {
   INLAY_ASSIGN_OR_RETURN(
       (*config)["sliding_window"],
       keys.Required(kWindow, keys.Int(kWindow, 1, kMaxGgufSize)));
   INLAY_ASSIGN_OR_RETURN(const std::vector<bool> slides,
-                         ReadFlags(keys, sizes.layers));
+                         ReadGgufLayerFlags(keys, kPattern, sizes.layers));
   INLAY_RETURN_IF_ERROR(ReadMimoHeads(keys, slides, config));
   (*config)["v_head_dim"] = sizes.value_dim;
   INLAY_ASSIGN_OR_RETURN(const auto scale,

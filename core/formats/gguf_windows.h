@@ -6,7 +6,12 @@
 #ifndef INLAY_CORE_FORMATS_GGUF_WINDOWS_H_
 #define INLAY_CORE_FORMATS_GGUF_WINDOWS_H_
 
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/formats/gguf_arch_keys.h"
 #include "core/formats/gguf_files.h"
 #include "core/formats/gguf_key_writer.h"
@@ -14,6 +19,12 @@
 #include "core/json/json.h"
 
 namespace inlay {
+
+// A flag a layer, as numbers or bools; files have those of layers that predict
+// further tokens besides. INVALID_ARGUMENT naming the key.
+absl::StatusOr<std::vector<bool>> ReadGgufLayerFlags(const GgufArchKeys& keys,
+                                                     std::string_view key,
+                                                     int64_t layers);
 
 // Under published keys. INVALID_ARGUMENT or UNIMPLEMENTED naming the key.
 absl::Status ReadGgufMimo(const GgufFiles& files, const GgufArchKeys& keys,

@@ -173,6 +173,11 @@ absl::StatusOr<std::optional<Layout>> ReadLayout(const Json& config) {
     return std::optional(
         Layout{"qkv_proj", 4, 1, {"q_proj", "v_proj", "k_proj"}});
   }
+  if (*type == "baichuan") return std::optional(Layout{"W_pack", 1});
+  if (*type == "bert") {  // JinaBERT's for code
+    return std::optional(
+        Layout{"up_gated_layer", 1, 1, {"up_layer", "gate_layer"}});
+  }
   if (*type == "gte" || *type == "new") {
     return std::optional(
         Layout{"up_gate_proj", 1, 1, {"up_proj", "gate_proj"}});

@@ -23,6 +23,7 @@ namespace inlay {
 //                    head of keys, k, v) * head_dim]
 //   internlm2        P.wqkv             the same as the latter
 //   gpt_bigcode      P.c_attn           as gpt_neox's, without multi_query
+//   baichuan         P.W_pack           [q, k, v]
 //   codegen          P.qkv_proj         [4 * (q, v, k) * hidden_size / 4]
 //   sarvam_moe, bailing_moe, bailing_moe_v2
 //                    P.query_key_value  [(heads, kv_heads, kv_heads) *
@@ -31,6 +32,8 @@ namespace inlay {
 // "P.v_proj"; and of
 //   gte, new         P.up_gate_proj     [up, gate]
 // come "P.up_proj" and "P.gate_proj"; and of
+//   bert             P.up_gated_layer   [up, gate]  (JinaBERT's for code)
+// "P.up_layer" and "P.gate_layer"; and of
 //   lara_mini        P.linear_attn.in_proj  [q, k, v; z; b; a]
 // "P.linear_attn.in_proj_qkv", "_z", "_b" and "_a"; and of
 //   axk2             P.self_attn.q_b_proj  [heads * (queries, gates)]

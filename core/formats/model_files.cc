@@ -9,6 +9,7 @@
 #include "core/formats/head_source.h"
 #include "core/formats/joined_source.h"
 #include "core/formats/model_path.h"
+#include "core/formats/norm_head_source.h"
 #include "core/formats/quantized_source.h"
 #include "core/formats/rope_config.h"
 #include "core/formats/safetensors_source.h"
@@ -130,6 +131,9 @@ absl::Status PresentWeights(const std::string& text, ModelFiles* files) {
   auto groups = PresentGroups(files->config, std::move(files->weights));
   if (!groups.ok()) return InFile(files->directory, groups.status());
   files->weights = *std::move(groups);
+  auto normed = PresentNormHead(files->config, std::move(files->weights));
+  if (!normed.ok()) return InFile(files->directory, normed.status());
+  files->weights = *std::move(normed);
   auto positions = PresentSinusoids(files->config, std::move(files->weights));
   if (!positions.ok()) return InFile(files->directory, positions.status());
   files->weights = *std::move(positions);

@@ -245,6 +245,10 @@ absl::Status Decoder::AddPart(
   INLAY_RETURN_IF_ERROR(part({}, space.output));
   ElementwiseParams finish;
   finish.y = space.output;
+  if (block.post_norm_of_sum) {
+    finish.x = space.hidden;
+    INLAY_RETURN_IF_ERROR(add_.Run(finish, step.stream));
+  }
   if (block.post_norm.present()) {
     INLAY_RETURN_IF_ERROR(
         block.post_norm.Forward(space.output, space.output, step.stream));

@@ -178,6 +178,8 @@ absl::StatusOr<DecoderBlock> Decoder::BuildBlock(const DecoderSpec& spec,
   INLAY_ASSIGN_OR_RETURN(block.sum_norm,
                          Norm::Create(block_spec.sum_norm, spec.hidden_size,
                                       DType::kF32, DType::kF32, build));
+  block.post_norm_of_sum = block_spec.post_norm_of_sum;
+  INLAY_DCHECK(!block.post_norm_of_sum || block.post_norm.present());
   block.scale = block_spec.scale;
   block.deferred = block_spec.deferred;
   block.aside = block_spec.aside;

@@ -35,6 +35,7 @@ struct DecoderBlock {
   Norm post_norm;
   Norm stream_norm;
   Norm sum_norm;
+  bool post_norm_of_sum = false;  // BlockSpec
   float scale = 1.0f;
   bool deferred = false;  // BlockSpec
   bool aside = false;     // the same

@@ -401,6 +401,9 @@ struct BlockSpec {
   NormSpec post_norm;
   NormSpec stream_norm;  // nGPT's; with a post_norm
   NormSpec sum_norm;     // BERT's
+  // post_norm is of h + what the part gives (JinaBERT's for code); without
+  // stream_norm and scale.
+  bool post_norm_of_sum = false;
   float scale = 1.0f;
   // Of DecoderSpec::streams: tensors HYPER_fn, HYPER_base and HYPER_scale, all
   // float32. There is no post_norm, sum_norm and scale then.

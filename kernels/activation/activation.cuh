@@ -50,14 +50,19 @@ __device__ inline float ApplyActivation(Activation function, float x) {
 // HasLimit(), for device code.
 template <Activation kFunction>
 inline constexpr bool kHasLimit = kFunction == Activation::kClampedSilu ||
-                                  kFunction == Activation::kLimitedSilu;
+                                  kFunction == Activation::kLimitedSilu ||
+                                  kFunction == Activation::kCappedSilu;
 
 // Gated ones of two arguments. NaN stays.
 template <Activation kFunction>
 __device__ float ClampedSilu(float limit, float gate, float up) {
-  gate = gate > limit ? limit : gate;
   up = up > limit ? limit : up;
   up = up < -limit ? -limit : up;
+  if constexpr (kFunction == Activation::kCappedSilu) {
+    const float value = DivideBySigmoidSum(gate, gate);
+    return (value > limit ? limit : value) * up;
+  }
+  gate = gate > limit ? limit : gate;
   if constexpr (kFunction == Activation::kLimitedSilu) {
     return DivideBySigmoidSum(gate, gate) * up;
   }
@@ -95,6 +100,8 @@ __device__ void ApplyGated(Activation function, float limit, float (&v)[kCount],
       return ApplyGated<Activation::kClampedSilu>(limit, v, up);
     case Activation::kLimitedSilu:
       return ApplyGated<Activation::kLimitedSilu>(limit, v, up);
+    case Activation::kCappedSilu:
+      return ApplyGated<Activation::kCappedSilu>(limit, v, up);
     default:
       return ApplyGated<Activation::kSilu>(limit, v, up);
   }

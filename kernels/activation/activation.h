@@ -1,6 +1,6 @@
 // activation: y = f(x), or y = f(gate) * up with gate and up side by side in x
 // (SwiGLU, GeGLU; Shazeer, arXiv:2002.05202; the clamped ones: the published
-// code of gpt-oss and DeepSeek-V4).
+// code of gpt-oss and DeepSeek-V4, and transformers' of Step-3.5).
 #ifndef INLAY_KERNELS_ACTIVATION_ACTIVATION_H_
 #define INLAY_KERNELS_ACTIVATION_ACTIVATION_H_
 
@@ -24,12 +24,15 @@ enum class Activation : uint8_t {
   kClampedSilu,
   // Gated only: silu(g) * u of the same g and u (DeepSeek-V4).
   kLimitedSilu,
+  // Gated only: silu(gate), cut off above the limit, times u (Step-3.5).
+  kCappedSilu,
 };
 
 // Those that ActivationDesc::limit is of.
 constexpr bool HasLimit(Activation function) {
   return function == Activation::kClampedSilu ||
-         function == Activation::kLimitedSilu;
+         function == Activation::kLimitedSilu ||
+         function == Activation::kCappedSilu;
 }
 
 inline constexpr float kClampedSiluSlope = 1.702f;

@@ -26,6 +26,7 @@ float Apply(Activation function, float x) {
       return x < 0.0f ? 0.0f : x * x;
     case Activation::kClampedSilu:
     case Activation::kLimitedSilu:
+    case Activation::kCappedSilu:
       break;  // of two arguments
   }
   return x;
@@ -33,9 +34,13 @@ float Apply(Activation function, float x) {
 
 // NaN stays.
 float ClampedSilu(Activation function, float limit, float gate, float up) {
-  gate = gate > limit ? limit : gate;
   up = up > limit ? limit : up;
   up = up < -limit ? -limit : up;
+  if (function == Activation::kCappedSilu) {
+    const float value = Apply(Activation::kSilu, gate);
+    return (value > limit ? limit : value) * up;
+  }
+  gate = gate > limit ? limit : gate;
   if (function == Activation::kLimitedSilu) {
     return gate / (1.0f + std::exp(-gate)) * up;
   }

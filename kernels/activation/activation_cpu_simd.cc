@@ -55,16 +55,22 @@ struct ReluSquared {
 };
 
 // NaN stays.
-template <bool kPlusOne>
+template <Activation kFunction>
 struct ClampedSilu {
   static HWY_INLINE VF ApplyGated(VF gate, VF up, float limit) {
     const DF d;
     const VF most = hn::Set(d, limit);
     const VF least = hn::Set(d, -limit);
-    gate = hn::IfThenElse(hn::Gt(gate, most), most, gate);
     up = hn::IfThenElse(hn::Gt(up, most), most, up);
     up = hn::IfThenElse(hn::Lt(up, least), least, up);
-    if constexpr (!kPlusOne) return hn::Mul(Silu::Apply(gate), up);
+    if constexpr (kFunction == Activation::kCappedSilu) {
+      const VF value = Silu::Apply(gate);
+      return hn::Mul(hn::IfThenElse(hn::Gt(value, most), most, value), up);
+    }
+    gate = hn::IfThenElse(hn::Gt(gate, most), most, gate);
+    if constexpr (kFunction == Activation::kLimitedSilu) {
+      return hn::Mul(Silu::Apply(gate), up);
+    }
     const VF slope = hn::Set(d, kClampedSiluSlope);
     const VF value = hn::Mul(gate, Sigmoid(hn::Mul(gate, slope)));
     return hn::Mul(value, hn::Add(up, hn::Set(d, 1.0f)));
@@ -72,9 +78,9 @@ struct ClampedSilu {
 };
 
 template <typename Function>
-inline constexpr bool kIsClamped =
-    std::is_same_v<Function, ClampedSilu<true>> ||
-    std::is_same_v<Function, ClampedSilu<false>>;
+inline constexpr bool kIsClamped = false;
+template <Activation kFunction>
+inline constexpr bool kIsClamped<ClampedSilu<kFunction>> = true;
 
 template <typename Function>
 HWY_INLINE VF Gated(VF gate, VF up, float limit) {
@@ -151,10 +157,14 @@ void RunActivation(const ActivationDesc& desc, const ActivationParams& params,
     case Activation::kReluSquared:
       return activation::Run<activation::ReluSquared>(desc, params, pool);
     case Activation::kClampedSilu:
-      return activation::Run<activation::ClampedSilu<true>>(desc, params, pool);
+      return activation::Run<activation::ClampedSilu<Activation::kClampedSilu>>(
+          desc, params, pool);
     case Activation::kLimitedSilu:
-      return activation::Run<activation::ClampedSilu<false>>(desc, params,
-                                                             pool);
+      return activation::Run<activation::ClampedSilu<Activation::kLimitedSilu>>(
+          desc, params, pool);
+    case Activation::kCappedSilu:
+      return activation::Run<activation::ClampedSilu<Activation::kCappedSilu>>(
+          desc, params, pool);
   }
 }
 

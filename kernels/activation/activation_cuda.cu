@@ -66,6 +66,8 @@ absl::Status RunActivationCuda(const ActivationDesc& desc,
         return Launch<T, Activation::kClampedSilu>(desc, params, cuda);
       case Activation::kLimitedSilu:
         return Launch<T, Activation::kLimitedSilu>(desc, params, cuda);
+      case Activation::kCappedSilu:
+        return Launch<T, Activation::kCappedSilu>(desc, params, cuda);
       default:
         return Launch<T, Activation::kSilu>(desc, params, cuda);
     }

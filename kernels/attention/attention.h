@@ -100,9 +100,10 @@ struct AttentionParams {
   absl::Span<const AttentionSequence> sequences;
   const float* sinks = nullptr;  // [num_heads] extra logits in the denominator
                                  // (gpt-oss), or null
-  // [num_heads] ALiBi: the score of the query at p and the key at k grows by
-  // slope * (k - p), after the softcap (Press et al., arXiv:2108.12409); or
-  // null. FillAlibiSlopes() of attention_mask.h has the paper's.
+  // [num_heads] ALiBi: the score of the query at p and the key at k falls by
+  // slope * |k - p|, after the softcap (Press et al., arXiv:2108.12409; both
+  // ways: JinaBERT, arXiv:2310.19923); or null. FillAlibiSlopes() of
+  // attention_mask.h has the paper's.
   const float* alibi_slopes = nullptr;
   // What queries see, where it is not what desc says, or null. Compiled for
   // desc and `sequences`. On the host: CUDA rows have it in the plan and do not

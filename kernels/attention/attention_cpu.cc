@@ -107,8 +107,8 @@ class Query {
                             bias_.reach + distance];
     }
     if (params_.alibi_slopes == nullptr) return score;
-    return score +
-           params_.alibi_slopes[head_] * static_cast<double>(t - position_);
+    return score - params_.alibi_slopes[head_] *
+                       static_cast<double>(std::abs(t - position_));
   }
 
   const AttentionDesc& desc_;

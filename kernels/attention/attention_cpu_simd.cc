@@ -268,7 +268,7 @@ class Runner {
       if (alibi) {
         const VF distance =
             hn::Iota(d, static_cast<float>(tile_ + t - position));
-        score = hn::MulAdd(slope, distance, score);
+        score = hn::NegMulAdd(slope, hn::Abs(distance), score);
       }
       if (bias_.values != nullptr) {
         score = hn::Add(score, BiasOf(Head(r), tile_ + t - position));

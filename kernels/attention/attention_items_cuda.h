@@ -152,7 +152,7 @@ __device__ inline bool BitOf(const AttentionMaskArgs& args,
   return (__ldg(args.bits + row.bits + bit / 32) >> bit % 32 & 1) != 0;
 }
 
-// ALiBi: what row `row`'s scores grow by from key to key, in units of log 2.
+// ALiBi: what row `row`'s scores fall by from key to key, in units of log 2.
 __device__ inline float SlopeOf(const AttentionItemArgs& args,
                                 const AttentionItem& item, int row) {
   if (args.mask.alibi_slopes == nullptr) return 0.0f;

@@ -444,9 +444,9 @@ class Worker {
           s[j][i] = ScaledScore(args_, s[j][i]);
         }
         if constexpr (kMasked) {
-          const int key = begin + Format::KeyOf(lane_, j, i);
-          s[j][i] = fmaf(slope_[i / 2],
-                         static_cast<float>(key - position_[i / 2]), s[j][i]);
+          const int off = begin + Format::KeyOf(lane_, j, i) - position_[i / 2];
+          s[j][i] =
+              fmaf(slope_[i / 2], -fabsf(static_cast<float>(off)), s[j][i]);
         }
         if (masked) {
           const int key = begin + Format::KeyOf(lane_, j, i);

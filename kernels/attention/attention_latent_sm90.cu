@@ -257,7 +257,7 @@ class Worker {
     if (key < seen.begin || key >= seen.end || !BitOf(args_.mask, seen, key)) {
       return -INFINITY;
     }
-    return fmaf(slope_[i], static_cast<float>(key - position_[i]),
+    return fmaf(slope_[i], -fabsf(static_cast<float>(key - position_[i])),
                 ScaledScore(args_, product));
   }
 

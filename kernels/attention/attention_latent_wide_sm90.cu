@@ -213,7 +213,8 @@ class Scorer {
       bool seen = key >= seen_[r].begin && key < seen_[r].end;
       if constexpr (kMasked) {
         seen = seen && BitOf(args_.mask, seen_[r], key);
-        s[i] = fmaf(slope_[r], static_cast<float>(key - position_[r]), s[i]);
+        s[i] = fmaf(slope_[r], -fabsf(static_cast<float>(key - position_[r])),
+                    s[i]);
       }
       if (!seen) s[i] = -INFINITY;
     }

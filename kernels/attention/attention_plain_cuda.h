@@ -159,7 +159,8 @@ __device__ void Scores(const AttentionItemArgs& args, const AttentionItem& item,
         BitOf(args.mask, seen, position)) {
       const int distance = position - PositionOf(args, item, of_sequence);
       score = fmaf(SlopeOf(args, item, of_sequence),
-                   static_cast<float>(distance), ScaledScore(args, sums[i]));
+                   -fabsf(static_cast<float>(distance)),
+                   ScaledScore(args, sums[i]));
       score = bias.Add(args, item, of_sequence, distance, score);
     }
     tiles.scores[row * kKeys + key] = score;

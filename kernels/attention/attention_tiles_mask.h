@@ -166,7 +166,13 @@ class TileRows<Args, kKeys, true, kRows> {
   __device__ void Apply(const Args& args, const TileMask& mask, Seen seen_by,
                         int lane, int begin, bool partial,
                         float (&s)[kKeys / 2]) const {
-    if (mask.mask.alibi_slopes != nullptr) AddSlopes(args, lane, begin, s);
+    if (mask.mask.alibi_slopes != nullptr) {
+      if (args.causal && mask.mask.rows == nullptr) {
+        AddSlopes(args, lane, begin, s);
+      } else {
+        AddSlopesBothWays(args, lane, begin, s);
+      }
+    }
     if (!partial) return;
     AttentionRowKeys(&keys)[2] = seen_by.keys;
 #pragma unroll
@@ -227,7 +233,9 @@ class TileRows<Args, kKeys, true, kRows> {
     }
   }
 
-  // Distances are whole numbers: near the diagonal nothing is rounded away.
+  // Of keys up to the query's own, others being hidden: the distance is less
+  // than 0. Distances are whole numbers: near the diagonal nothing is rounded
+  // away.
   __device__ void AddSlopes(const Args& args, int lane, int begin,
                             float (&s)[kKeys / 2]) const {
     float base[2];
@@ -242,6 +250,17 @@ class TileRows<Args, kKeys, true, kRows> {
       const float bias =
           fmaf(slope_[r], static_cast<float>(i / 4 * 8 + i % 2), base[r]);
       s[i] = fmaf(s[i], args.score_scale, bias);
+    }
+  }
+  __device__ void AddSlopesBothWays(const Args& args, int lane, int begin,
+                                    float (&s)[kKeys / 2]) const {
+#pragma unroll
+    for (int i = 0; i < kKeys / 2; ++i) {
+      const int r = i / 2 % 2;
+      const int key = begin + i / 4 * 8 + lane % 4 * 2 + i % 2;
+      const int distance = abs(key - (row_[r] + to_position_));
+      s[i] = fmaf(s[i], args.score_scale,
+                  -slope_[r] * static_cast<float>(distance));
     }
   }
 

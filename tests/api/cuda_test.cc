@@ -202,6 +202,8 @@ TEST(Cuda, EmbeddersGiveWhatTransformersGives) {
                            "nomic_bert",
                            "gte_labels",
                            "jina_embeddings_v3",
+                           "jina_bert",
+                           "jina_bert_code",
                            "eurobert",
                            "mpnet_labels",
                            "nomic_bert_moe",

@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(
         "albert_labels", "roberta_prelayernorm_labels", "xlm_roberta_xl_labels",
         "ernie_labels", "megatron_bert_labels", "data2vec_text_labels",
         "t5_encoder", "mt5_encoder", "umt5_encoder", "rembert_labels",
-        "roformer_labels", "nomic_bert_labels"));
+        "roformer_labels", "nomic_bert_labels", "jina_bert", "jina_bert_code"));
 
 // A copy of a model's folder, to change.
 class EmbedderCopyTest : public ::testing::Test {
@@ -308,7 +308,8 @@ TEST_F(EmbedderCopyTest, Gguf) {
   std::filesystem::create_directories(folder_);
   for (const char* name :
        {"gemma3_embedding", "modernbert_labels", "nomic_bert", "bert_labels",
-        "roberta_labels", "jina_embeddings_v3", "eurobert"}) {
+        "roberta_labels", "jina_embeddings_v3", "eurobert", "jina_bert",
+        "jina_bert_code"}) {
     SCOPED_TRACE(name);
     const std::string out = folder_ + "/" + name + ".gguf";
     auto options = Defaults(inlay_quantize_options_init_sized);
@@ -323,6 +324,12 @@ TEST_F(EmbedderCopyTest, Gguf) {
     if (golden["cases"][0].contains("default")) ExpectGoldens(out, golden);
     if (golden.contains("logit_std")) ExpectLabels(out, golden);
   }
+}
+
+// As llama.cpp's converter writes it.
+TEST(ConvertedEmbedderTest, JinaBert) {
+  ExpectGoldens(TestData() + "/gguf/jina_bert.gguf",
+                EmbedderJson(ModelPath("jina_bert") + "/golden.json"));
 }
 
 // Converters leave out the bias of mixtures: without it the file gives what the

@@ -196,6 +196,12 @@ TEST_F(AttentionCudaTest, Alibi) {
     window.set_alibi();
     window.set_sinks(true);
     window.Check(*gpu_);
+    desc = Desc(6, 3, head_dim, DType::kBF16);
+    desc.causal = false;
+    AttentionProblem both_ways(desc, {{40, 40}, {3, 90}, {300, 300}}, 16,
+                               seed++);
+    both_ways.set_alibi();
+    both_ways.Check(*gpu_);
     desc = Desc(8, 1, head_dim == 80 ? 64 : head_dim, DType::kBF16,
                 DType::kF8E4M3);
     AttentionProblem bytes(desc, kRagged, 16, seed++);

@@ -244,7 +244,7 @@ TEST(MoeCudaTest, GatedExpertsHaveTheBitsOfTheOpsApart) {
                              DType::kQ6_K, DType::kQ8_0, DType::kMXFP4}) {
     for (const Activation function :
          {Activation::kSilu, Activation::kGeluTanh, Activation::kClampedSilu,
-          Activation::kLimitedSilu}) {
+          Activation::kLimitedSilu, Activation::kCappedSilu}) {
       for (const int64_t tokens : {1, 9, 30, 90}) {
         const DType type = seed % 2 != 0 ? DType::kBF16 : DType::kF16;
         SCOPED_TRACE(::testing::Message()

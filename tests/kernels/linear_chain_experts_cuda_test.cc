@@ -48,6 +48,7 @@ constexpr RoutingScore kSoftmax = RoutingScore::kSoftmax;
 constexpr RoutingScore kSigmoid = RoutingScore::kSigmoid;
 constexpr Activation kClamped = Activation::kClampedSilu;
 constexpr Activation kLimited = Activation::kLimitedSilu;
+constexpr Activation kCapped = Activation::kCappedSilu;
 constexpr GroupScore kBest = GroupScore::kMax;
 constexpr GroupScore kTwo = GroupScore::kTopTwo;
 // Experts with less work than there are blocks; with outputs of several units
@@ -66,6 +67,7 @@ const MixtureShape kShapes[] = {
     {256, 320, 160, 288, {12, 4, kSoftmax, true}, 128, false, kLimited, true},
     {256, 320, 192, 300, {6, 3, kSoftmax, true}, 128, false, kClamped, true},
     {512, 512, 2400, 512, {5, 2, kSoftmax, true}, 0, false, kClamped},
+    {256, 320, 160, 288, {12, 4, kSigmoid, true}, 0, false, kCapped},
 };
 // Groups, smaller and larger than a warp, and more than there are warps.
 const MixtureShape kGroupShapes[] = {

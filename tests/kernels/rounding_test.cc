@@ -244,7 +244,7 @@ TEST(RoundingCudaTest, BitsOfAnActivationBefore) {
   for (const Activation function :
        {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh,
         Activation::kReluSquared, Activation::kClampedSilu,
-        Activation::kLimitedSilu}) {
+        Activation::kLimitedSilu, Activation::kCappedSilu}) {
     for (const int64_t width : kRoundedWidths) {
       const TestMatrix x = RandomRows(DType::kBF16, 5, 2 * width, 7);
       CudaTestMatrix x_on(x);

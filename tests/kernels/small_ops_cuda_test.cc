@@ -278,31 +278,34 @@ double ActivationReference(Activation function, double x) {
       return std::max(x, 0.0) * std::max(x, 0.0);
     case Activation::kClampedSilu:
     case Activation::kLimitedSilu:
+    case Activation::kCappedSilu:
       break;  // of two arguments
   }
   return x;
 }
 
-// silu(gate) * up, both cut off at the limit.
-TEST(SmallOpsCudaTest, LimitedSilu) {
-  INLAY_REQUIRE_CUDA();
+// silu(gate) * up, both cut off at the limit: the gate before silu or, capped,
+// after it.
+void ExpectLimitedSilu(Activation function) {
+  const bool capped = function == Activation::kCappedSilu;
   TestCuda cuda;
   for (const DType dtype : kFloats) {
     for (const int64_t width : {1, 7, 8, 101, 2056}) {
       SCOPED_TRACE(::testing::Message() << width << " " << DTypeName(dtype));
-      const ActivationDesc desc{Activation::kLimitedSilu, true, width, dtype,
-                                7.0f};
+      const ActivationDesc desc{function, true, width, dtype, 7.0f};
       TestMatrix x = Random(dtype, 4, 2 * width, 9, PadOf(width + 1), 6.0f);
       x.Set(0, 0, -200.0f);
       x.Set(1, 0, 200.0f);
       x.Set(2, width, 200.0f);
       const auto want = [&](int64_t r, int64_t c) {
-        const double gate = std::min(double{x(r, c)}, 7.0);
+        const double gate =
+            capped ? double{x(r, c)} : std::min(double{x(r, c)}, 7.0);
         const double up = std::clamp(double{x(r, width + c)}, -7.0, 7.0);
-        return gate / (1.0 + std::exp(-gate)) * up;
+        const double silu = gate / (1.0 + std::exp(-gate));
+        return (capped ? std::min(silu, 7.0) : silu) * up;
       };
       const auto tolerance = [&](int64_t r, int64_t c) {
-        const double gate = std::min(double{x(r, c)}, 7.0);
+        const double gate = std::min(double{x(r, c)}, 8.0);
         return kUnitF32 * (8 + 2 * std::abs(gate)) * std::abs(want(r, c)) +
                Rounding(dtype, want(r, c));
       };
@@ -316,6 +319,16 @@ TEST(SmallOpsCudaTest, LimitedSilu) {
                      });
     }
   }
+}
+
+TEST(SmallOpsCudaTest, LimitedSilu) {
+  INLAY_REQUIRE_CUDA();
+  ExpectLimitedSilu(Activation::kLimitedSilu);
+}
+
+TEST(SmallOpsCudaTest, CappedSilu) {
+  INLAY_REQUIRE_CUDA();
+  ExpectLimitedSilu(Activation::kCappedSilu);
 }
 
 // gate * sigmoid(1.702 gate) * (up + 1), both cut off at the limit.

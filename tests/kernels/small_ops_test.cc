@@ -258,6 +258,7 @@ double ActivationReference(Activation function, double x) {
       return std::max(x, 0.0) * std::max(x, 0.0);
     case Activation::kClampedSilu:
     case Activation::kLimitedSilu:
+    case Activation::kCappedSilu:
       break;  // of two arguments
   }
   return x;
@@ -378,38 +379,52 @@ TEST(ActivationTest, ClampedSiluMatchesFloat64) {
   }
 }
 
-// silu(gate) * up, both cut off at the limit.
-TEST(ActivationTest, LimitedSiluMatchesFloat64) {
+// silu(gate) * up, both cut off at the limit: the gate before silu or, capped,
+// after it.
+void ExpectLimitedSilu(Activation function, int64_t width) {
   TestCpu cpu(2);
+  SCOPED_TRACE(width);
+  const ActivationDesc desc{function, true, width, DType::kF32, 7.0f};
+  const bool capped = function == Activation::kCappedSilu;
+  TestMatrix x = Random(4, 2 * width, 9, 3, 6.0f);
+  x.Set(0, 0, -200.0f);
+  x.Set(1, 0, 200.0f);
+  x.Set(1, width, -200.0f);
+  x.Set(2, width, 200.0f);
+  const auto want = [&](int64_t r, int64_t c) {
+    const double gate =
+        capped ? double{x(r, c)} : std::min(double{x(r, c)}, 7.0);
+    const double up = std::clamp(double{x(r, width + c)}, -7.0, 7.0);
+    const double silu = gate / (1.0 + std::exp(-gate));
+    return (capped ? std::min(silu, 7.0) : silu) * up;
+  };
+  // A sigmoid off by 4 units in the last place and two products.
+  const auto tolerance = [&](int64_t r, int64_t c) {
+    return kUnitF32 * 10.1 * std::abs(want(r, c)) + 1e-30;
+  };
+  ForEachCpuRow(ActivationTable(), desc, cpu, [&](const ActivationRow& row) {
+    TestMatrix y(DType::kF32, 4, width, 1);
+    ActivationParams params{x.view(), y.view()};
+    ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
+    ExpectClose(y, want, tolerance);
+    TestMatrix nan = x;
+    nan.Set(0, 0, std::numeric_limits<float>::quiet_NaN());
+    nan.Set(1, width, std::numeric_limits<float>::quiet_NaN());
+    params.x = nan.view();
+    ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
+    EXPECT_TRUE(std::isnan(y(0, 0)) && std::isnan(y(1, 0)));
+  });
+}
+
+TEST(ActivationTest, LimitedSiluMatchesFloat64) {
   for (const int64_t width : {1, 7, 8, 40, 101}) {
-    const ActivationDesc desc{Activation::kLimitedSilu, true, width,
-                              DType::kF32, 7.0f};
-    TestMatrix x = Random(4, 2 * width, 9, 3, 6.0f);
-    x.Set(0, 0, -200.0f);
-    x.Set(1, 0, 200.0f);
-    x.Set(1, width, -200.0f);
-    x.Set(2, width, 200.0f);
-    const auto want = [&](int64_t r, int64_t c) {
-      const double gate = std::min(double{x(r, c)}, 7.0);
-      const double up = std::clamp(double{x(r, width + c)}, -7.0, 7.0);
-      return gate / (1.0 + std::exp(-gate)) * up;
-    };
-    // A sigmoid off by 4 units in the last place and two products.
-    const auto tolerance = [&](int64_t r, int64_t c) {
-      return kUnitF32 * 10.1 * std::abs(want(r, c)) + 1e-30;
-    };
-    ForEachCpuRow(ActivationTable(), desc, cpu, [&](const ActivationRow& row) {
-      TestMatrix y(DType::kF32, 4, width, 1);
-      ActivationParams params{x.view(), y.view()};
-      ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
-      ExpectClose(y, want, tolerance);
-      TestMatrix nan = x;
-      nan.Set(0, 0, std::numeric_limits<float>::quiet_NaN());
-      nan.Set(1, width, std::numeric_limits<float>::quiet_NaN());
-      params.x = nan.view();
-      ASSERT_TRUE(row.run(desc, params, *cpu.stream).ok());
-      EXPECT_TRUE(std::isnan(y(0, 0)) && std::isnan(y(1, 0)));
-    });
+    ExpectLimitedSilu(Activation::kLimitedSilu, width);
+  }
+}
+
+TEST(ActivationTest, CappedSiluMatchesFloat64) {
+  for (const int64_t width : {1, 7, 8, 40, 101}) {
+    ExpectLimitedSilu(Activation::kCappedSilu, width);
   }
 }
 

@@ -193,7 +193,8 @@ inline void Problem::ReferenceQuery(size_t s, int row, int index, int head) {
       score = desc_.softcap * std::tanh(score / desc_.softcap);
     }
     if (!slopes_.empty()) {
-      score += double{slopes_[static_cast<size_t>(head)]} * (t - position);
+      score -= double{slopes_[static_cast<size_t>(head)]} *
+               static_cast<double>(std::abs(t - position));
     }
     double added = 0.0;
     if (!bias_.empty()) {

@@ -178,7 +178,7 @@ inline void AttentionProblem::ReferenceRow(int row, int query_head,
       // Slopes in units of log 2; distances as the sum of two products with
       // one of at most 128.
       const double slope = slopes_[static_cast<size_t>(query_head)];
-      score += slope * (seen[n] - position);
+      score -= slope * static_cast<double>(std::abs(seen[n] - position));
       alibi_error = 4 * slope * (std::abs(seen[n] - position) + 256);
     }
     if (!bias_.empty()) {

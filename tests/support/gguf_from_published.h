@@ -376,6 +376,9 @@ inline Json WithUsualNames(Json config, std::string_view arch) {
     if (config.contains(own)) config[usual] = config[own];
   }
   if (arch == "exaone") config["rms_norm_eps"] = config["layer_norm_epsilon"];
+  if (arch == "baichuan") {
+    config["num_key_value_heads"] = config["num_attention_heads"];
+  }
   // The larger base that Tencent's rotary scaling means.
   if (arch.starts_with("hunyuan")) {
     const double dim = config["head_dim"].get<double>();

@@ -331,13 +331,15 @@ class TestChain {
   static GatedValue Gated(const LinearChainStage& stage, double gate,
                           double up) {
     const bool clamped = stage.function == Activation::kClampedSilu;
+    const bool capped = stage.function == Activation::kCappedSilu;
+    const double limit = double{stage.limit};
     if (HasLimit(stage.function)) {
-      const double limit = double{stage.limit};
-      gate = std::min(gate, limit);
+      if (!capped) gate = std::min(gate, limit);
       up = std::clamp(up, -limit, limit);
     }
     const double slope = clamped ? double{kClampedSiluSlope} : 1.0;
-    const double silu = gate / (1.0 + std::exp(-slope * gate));
+    double silu = gate / (1.0 + std::exp(-slope * gate));
+    if (capped) silu = std::min(silu, limit);
     const double factor = clamped ? up + 1.0 : up;
     return {silu, factor, silu * factor};
   }

@@ -423,6 +423,36 @@ TEST(ExpertSource, JetMoesStacks) {
   EXPECT_NE((*plain)->Find(mlp + "input_linear.weight"), nullptr);
 }
 
+// Step 3.5's: a stack for each matrix, with FP8's numbers for blocks; of
+// another family they stay as they are.
+TEST(ExpertSource, StepsStacks) {
+  const std::string moe = "model.layers.3.moe.";
+  const auto weights =
+      WithBf16(true, {{moe + "gate_proj.weight", {2, 1, 3}},
+                      {moe + "up_proj.weight", {2, 1, 3}},
+                      {moe + "down_proj.weight", {2, 3, 1}},
+                      {moe + "down_proj.weight_scale_inv", {2, 1, 1}},
+                      {moe + "gate.weight", {2, 3}},
+                      {moe + "router_bias", {2}}});
+  const auto parts = PresentExperts(Config("step3p5"), weights);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_EQ((*parts)->weights().size(), 10u);
+  for (const char* part : {"gate_proj", "up_proj", "down_proj"}) {
+    EXPECT_EQ(
+        Read16(**parts, moe + "experts.1." + std::string(part) + ".weight"),
+        (std::vector<uint16_t>{3, 4, 5}));
+  }
+  EXPECT_EQ(Read16(**parts, moe + "experts.1.down_proj.weight_scale_inv"),
+            (std::vector<uint16_t>{1}));
+  EXPECT_EQ((*parts)->Find(moe + "experts.0.down_proj.weight")->shape,
+            (std::vector<int64_t>{3, 1}));
+  EXPECT_NE((*parts)->Find(moe + "gate.weight"), nullptr);
+  EXPECT_NE((*parts)->Find(moe + "router_bias"), nullptr);
+  const auto plain = PresentExperts(Config("llama"), weights);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_NE((*plain)->Find(moe + "gate_proj.weight"), nullptr);
+}
+
 // ERNIE 4.5 VL's corrections: text's are the first row.
 TEST(ExpertSource, CorrectionsOfTwoRouters) {
   const std::string name = "mlp.moe_statics.e_score_correction_bias";

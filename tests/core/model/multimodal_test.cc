@@ -94,6 +94,8 @@ const Inside kInside[] = {
     {"models/muse_glimmer",
      {"MuseGlimmerForConditionalGeneration", "muse_glimmer", "", kNew, kHead}},
     {"models/mllama", {"MllamaForConditionalGeneration", "mllama", ""}},
+    {"models/step3p5",
+     {"Step3p7ForConditionalGeneration", "step3p7", "", "model.", kHead}},
     {"models/deepseek_ocr2",
      {"DeepseekOcr2ForConditionalGeneration", "deepseek_ocr2", "", kNew,
       kHead}},
@@ -280,8 +282,8 @@ TEST(MultimodalFiles, ClassesThatDoNotOpenAreNamed) {
   };
   ExpectError(PlanStatus(config("PaliGemmaForConditionalGeneration")),
               kUnsupported, "attended both ways");
-  ExpectError(PlanStatus(config("Step3p7ForConditionalGeneration")),
-              kUnsupported, "behind their activation");
+  ExpectError(PlanStatus(config("UnlimitedOcrForConditionalGeneration")),
+              kUnsupported, "a window of what comes after");
   for (const char* part : {"\"SomeVlModel\"", "model_type \"llama\"",
                            "Gemma3ForConditionalGeneration"}) {
     ExpectError(PlanStatus(config("SomeVlModel")), kUnsupported, part);

@@ -53,6 +53,13 @@ def deepseek(tensors, keys):
     return tensors
 
 
+def baichuan(tensors, keys):
+    """q, k and v in one matrix, one after another."""
+    for query in [n for n in tensors if '.q_proj.' in n]:
+        tensors[query.replace('q_proj', 'W_pack')] = torch.cat([tensors.pop(query.replace('q_proj', f'{part}_proj')) for part in 'qkv'])
+    return tensors
+
+
 def as_it_is(tensors, keys):
     return tensors
 
@@ -100,6 +107,7 @@ FAMILIES = {
                                               scoring_func='softmax'), 'Qwen2Moe',
                  dict(n_routed_experts=None, n_shared_experts=None, first_k_dense_replace=None, moe_layer_freq=None, scoring_func=None, num_experts=3,
                       shared_expert_intermediate_size=16, mlp_only_layers=[0], qkv_bias=False), deepseek),
+    'baichuan': ('BaiChuan', 'baichuan', dict(num_key_value_heads=None), 'Llama', {}, baichuan),
     'nemotron_nas': ('DeciLM', 'nemotron-nas', dict(hidden_size=16, num_hidden_layers=4, intermediate_size=None, num_key_value_heads=None, block_configs=BLOCKS),
                      'Llama', dict(block_configs=None), as_it_is),
 }
@@ -130,7 +138,7 @@ def write(name):
     tensors = publish(saved, keys)
     safetensors.torch.save_file({n: t.contiguous() for n, t in tensors.items()}, folder / 'model.safetensors', metadata=dict(format='pt'))
     architecture = prefix + 'ForCausalLM'
-    keys = dict(architectures=[architecture], model_type=model_type, **keys)
+    keys = dict(architectures=[architecture], model_type=model_type, **{k: v for k, v in keys.items() if k != 'num_key_value_heads' or v is not None})
     (folder / 'config.json').write_text(json.dumps(keys, indent=1) + '\n')
     # As transformers 5 writes it with the code that is published beside the weights.
     newer = dict(rope_parameters=dict(rope_type='default', rope_theta=keys.pop('rope_theta')), dtype=keys.pop('torch_dtype'))
