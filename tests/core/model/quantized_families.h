@@ -71,8 +71,9 @@ inline Json WithoutChoices(Json config) {
   for (const char* all : {"num_experts", "num_local_experts",
                           "n_routed_experts", "moe_num_experts"}) {
     if (!config.contains(all) || !config[all].is_number_integer()) continue;
-    for (const char* chosen : {"num_experts_per_tok", "num_experts_per_token",
-                               "experts_per_token", "top_k_experts", "moe_k"}) {
+    for (const char* chosen :
+         {"num_experts_per_tok", "num_experts_per_token", "experts_per_token",
+          "top_k_experts", "moe_k", "moe_top_k"}) {
       if (config.contains(chosen)) config[chosen] = config[all];
     }
   }
@@ -96,6 +97,11 @@ inline Json InWholeBlocks(Json config) {
   for (const char* key : kWidths) {
     if (!config.contains(key) || !config[key].is_number_integer()) continue;
     config[key] = (config[key].get<int64_t>() + 31) / 32 * 32;
+  }
+  // Three heads of 16.
+  if (config["model_type"] == "baichuan") config["num_attention_heads"] = 4;
+  if (config.contains("attention_other_setting")) {
+    config["attention_other_setting"]["num_attention_heads"] = 4;
   }
   return config;
 }
@@ -124,6 +130,7 @@ inline Json Wider(Json config) {
   if (config.contains("linear_attn_config")) {
     multiply(config["linear_attn_config"], "num_heads", kWidth / hidden);
   }
+  if (config["model_type"] == "baichuan") config["num_attention_heads"] = 16;
   // One for all heads.
   if (config["model_type"] == "deepseek_v4") config["num_key_value_heads"] = 1;
   for (const char* key : kWidths) {
