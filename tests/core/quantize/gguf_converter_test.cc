@@ -28,13 +28,13 @@
 namespace inlay {
 namespace {
 
-struct Converted {
+struct ConverterFile {
   const char* model;
   const char* changes = "{}";  // of config.json, which the converter had
   // Keys that one of the two files lacks, without their architecture.
   std::set<std::string> one_sided = {};
 
-  friend void PrintTo(const Converted& row, std::ostream* out) {
+  friend void PrintTo(const ConverterFile& row, std::ostream* out) {
     *out << row.model;
   }
 };
@@ -93,7 +93,7 @@ std::vector<float> FloatsOf(const WeightSource& source,
   return values;
 }
 
-class ConverterFiles : public ::testing::TestWithParam<Converted> {
+class ConverterFiles : public ::testing::TestWithParam<ConverterFile> {
  protected:
   ModelFiles Folder() {
     ModelFiles folder = Open(GetParam().model, "config.json");
@@ -174,14 +174,14 @@ TEST_P(ConverterFiles, HaveOurTensorsAndLogits) {
 INSTANTIATE_TEST_SUITE_P(
     Models, ConverterFiles,
     ::testing::Values(
-        Converted{"nemotron_nas"},
-        Converted{"granite_swa",
-                  "{}",
-                  {"attention.key_length", "attention.value_length"}},
-        Converted{"granitemoe_swa",
-                  R"({"rope_theta": 50000.0, "layer_rope_theta": null})",
-                  {"attention.key_length", "attention.value_length"}},
-        Converted{"minimax_m3", "{}", {"vocab_size"}}),
+        ConverterFile{"nemotron_nas"},
+        ConverterFile{"granite_swa",
+                      "{}",
+                      {"attention.key_length", "attention.value_length"}},
+        ConverterFile{"granitemoe_swa",
+                      R"({"rope_theta": 50000.0, "layer_rope_theta": null})",
+                      {"attention.key_length", "attention.value_length"}},
+        ConverterFile{"minimax_m3", "{}", {"vocab_size"}}),
     [](const auto& info) { return std::string(info.param.model); });
 
 // One number of a key of the converter's file becomes another; without it the
