@@ -38,6 +38,7 @@ inline constexpr const char* kWidths[] = {"hidden_size",
                                           "shared_intermediate_size",
                                           "shared_expert_intermediate_size",
                                           "moe_shared_expert_intermediate_size",
+                                          "share_expert_dim",
                                           "moe_latent_size",
                                           "kv_lora_rank",
                                           "q_lora_rank",
@@ -125,6 +126,10 @@ inline Json Wider(Json config) {
   }
   if (config.contains("sparse_attention_config")) {
     multiply(config["sparse_attention_config"], "sparse_num_index_heads",
+             kWidth / hidden);
+  }
+  if (config.contains("attention_other_setting")) {
+    multiply(config["attention_other_setting"], "num_attention_heads",
              kWidth / hidden);
   }
   if (config.contains("linear_attn_config")) {
