@@ -10,8 +10,8 @@ cd "$(dirname "$0")/.."
 # shellcheck disable=SC2086
 need_packages $inlay_build_packages $inlay_test_packages $inlay_binding_packages
 jobs=$(nproc)
-# Clones share what ccache keeps.
-export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+# Clones share what ccache keeps, precompiled headers or not.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
 
 # build FOLDER TARGETS... -- CMAKE-OPTIONS...: configures (quietly) and builds.
 build() {

@@ -73,6 +73,14 @@ Json SmallConfig(const std::string& architecture) {
     config["embedding_size"] = config["hidden_size"];
   }
   if (architecture.starts_with("RemBert")) config["input_embedding_size"] = 16;
+  if (architecture.starts_with("Baichuan") ||
+      architecture.starts_with("BaiChuan")) {
+    config["num_key_value_heads"] = config["num_attention_heads"];
+  }
+  if (architecture.starts_with("JinaBert")) {
+    config["position_embedding_type"] = "alibi";
+    config["feed_forward_type"] = "geglu";
+  }
   return config;
 }
 
