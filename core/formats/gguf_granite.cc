@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/formats/gguf_gemma.h"
+#include "core/formats/gguf_windows.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -23,20 +24,13 @@ constexpr size_t kGraniteFullLayers = 4;
 
 absl::Status ReadGraniteRopes(const GgufArchKeys& keys, int64_t layers,
                               Json* config) {
-  const GgufValue* pattern = keys.Find(kGraniteRopes);
-  if (pattern == nullptr) return absl::OkStatus();
-  if (!pattern->is_array || pattern->type != GgufType::kBool ||
-      pattern->count != static_cast<uint64_t>(layers)) {
-    return absl::InvalidArgumentError(
-        FormattedString("%s: %d values of type %s, allowed: a bool for each of "
-                        "%d layers",
-                        keys.Name(kGraniteRopes), pattern->count,
-                        GgufTypeName(pattern->type), layers));
-  }
+  if (keys.Find(kGraniteRopes) == nullptr) return absl::OkStatus();
+  INLAY_ASSIGN_OR_RETURN(const std::vector<bool> pattern,
+                         ReadGgufLayerFlags(keys, kGraniteRopes, layers));
   const Json base = config->value("rope_theta", Json(1e4));
   Json bases = Json::array();
-  for (const std::byte rotates : pattern->data) {
-    bases.push_back(rotates != std::byte{0} ? base : Json(0));
+  for (const bool rotates : pattern) {
+    bases.push_back(rotates ? base : Json(0));
   }
   (*config)[kBasesOfLayers] = std::move(bases);
   return absl::OkStatus();

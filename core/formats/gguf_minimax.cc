@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/formats/gguf_windows.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -33,24 +34,15 @@ constexpr const char* kSums[] = {"full_attn", "linear_attn", "mlp"};
 // Of each layer whether it has lightning attention.
 absl::StatusOr<std::vector<bool>> ReadLightning(const GgufArchKeys& keys,
                                                 int64_t layers) {
+  if (keys.Find(kLightning) != nullptr) {
+    return ReadGgufLayerFlags(keys, kLightning, layers);
+  }
+  INLAY_ASSIGN_OR_RETURN(const auto every,
+                         keys.Int(kFullEvery, 1, kMaxGgufLayers));
   std::vector<bool> are;
-  const GgufValue* list = keys.Find(kLightning);
-  if (list == nullptr) {
-    INLAY_ASSIGN_OR_RETURN(const auto every,
-                           keys.Int(kFullEvery, 1, kMaxGgufLayers));
-    for (int64_t i = 0; i < layers; ++i) {
-      are.push_back((i + 1) % every.value_or(kFullInterval) != 0);
-    }
-    return are;
+  for (int64_t i = 0; i < layers; ++i) {
+    are.push_back((i + 1) % every.value_or(kFullInterval) != 0);
   }
-  if (!list->is_array || list->type != GgufType::kBool ||
-      list->count != static_cast<uint64_t>(layers)) {
-    return absl::InvalidArgumentError(FormattedString(
-        "%s: %d values of type %s, allowed: a bool for each of "
-        "%d layers",
-        keys.Name(kLightning), list->count, GgufTypeName(list->type), layers));
-  }
-  for (const std::byte is : list->data) are.push_back(is != std::byte{0});
   return are;
 }
 
