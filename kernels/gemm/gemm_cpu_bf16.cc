@@ -464,8 +464,9 @@ struct PanelKernel {
   }
 
   static void AddTile(const GemmParams& params, int64_t m, int64_t rows,
-                      int64_t k0, int64_t k, const uint32_t* panel,
-                      WeightPrefetch& next, float* sums) {
+                      int64_t /*columns*/, int64_t k0, int64_t k,
+                      const uint32_t* panel, WeightPrefetch& next,
+                      float* sums) {
     // Sums of passes that wait for others.
     alignas(64) float stack[3 * kTileSums];
     int depth = 0;

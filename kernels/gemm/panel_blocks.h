@@ -5,8 +5,9 @@
 //   kTileRows: rows of x in a tile
 //   PackX(params, m, k0, k): a tile's block, from row m on, to the workspace
 //   Pack(params, n0, columns, k0, k, panel): rows of w to a panel
-//   AddTile(params, m, rows, k0, k, panel, next, sums): adds their products, to
-//     nothing where k0 is 0; calls next.Ask() kAsks times while it does
+//   AddTile(params, m, rows, columns, k0, k, panel, next, sums): adds their
+//     products, to nothing where k0 is 0; calls next.Ask() kAsks times while it
+//     does. sums: kTileRows * kPanel of the tile, however they lie
 //   Finish(params, m, rows, n0, columns, sums): a tile of y
 //   Streams(y): whether Finish stores past the caches
 //   Publish(): what Finish stored is seen by others from here on
@@ -124,7 +125,7 @@ class PanelBlocks {
       for (int64_t m = 0; m < rows; m += kTileRows) {
         const int64_t m_end = std::min(m + kTileRows, rows);
         if (last) PrefetchOutput(params, m0 + m, m0 + m_end, n0);
-        Kernel::AddTile(params, m0 + m, m_end - m, k0, k, panel, next,
+        Kernel::AddTile(params, m0 + m, m_end - m, columns, k0, k, panel, next,
                         sums + m * kPanel);
         if (last) {
           Kernel::Finish(params, m0 + m, m_end - m, n0, columns,

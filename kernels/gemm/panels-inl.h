@@ -53,6 +53,16 @@ constexpr int64_t kTileRows = 6;
 // A part and its neighbour's begin must not fall on the same set of L1.
 constexpr int64_t kPart = (kSteps + 1) * kPanel;
 constexpr int64_t kTileSums = kTileRows * kPanel;
+// AVX2: x does not stay in caches (a row of 8,192 elements has 32 KB), and
+// memory gives it too slowly for one panel. So a tile, in L1, is multiplied
+// with two panels, in L2, and asked for ahead: prefetchers stop at each page.
+#if HWY_TARGET == HWY_AVX2
+constexpr int64_t kPanels = 2;
+constexpr int64_t kXAheadBytes = 3072;
+#else
+constexpr int64_t kPanels = 1;
+constexpr int64_t kXAheadBytes = 0;  // not measured there
+#endif
 
 #if HWY_TARGET == HWY_SCALAR
 template <typename W>
@@ -208,26 +218,47 @@ struct Panel<BlockCodec> {
   }
 };
 
+// Steps in one turn of the loop: the end of one that has as many turns as there
+// are steps is not foreseen.
+constexpr int64_t kUnrolled = 8;
+
 // sums[r][n] = one lane's chain of kRows rows of x with the panel. x: `steps`
 // times an element of each of kTileRows rows.
-template <int kRows>
-HWY_NOINLINE void PanelTile(const float* HWY_RESTRICT x,
-                            const float* HWY_RESTRICT part, size_t steps,
-                            float* HWY_RESTRICT sums) {
+template <int kRows, bool kAsksAhead>
+HWY_INLINE void AddLane(const float* HWY_RESTRICT x,
+                        const float* HWY_RESTRICT part, int64_t steps,
+                        float* HWY_RESTRICT sums) {
   const DF df;
   VF c0[kRows], c1[kRows];
   HWY_UNROLL(12)
   for (int r = 0; r < kRows; ++r) c0[r] = c1[r] = hn::Zero(df);
-  for (size_t i = 0; i < steps; ++i, x += kTileRows, part += kPanel) {
-    const VF w0 = hn::Load(df, part);
-    const VF w1 = hn::Load(df, part + kLanes);
+  const auto add = [&](const float* u, const float* w) HWY_ATTR {
+    const VF w0 = hn::Load(df, w);
+    const VF w1 = hn::Load(df, w + kLanes);
     HWY_UNROLL(12)
     for (int r = 0; r < kRows; ++r) {
-      const VF v = hn::Set(df, x[r]);
+      const VF v = hn::Set(df, u[r]);
       c0[r] = hn::MulAdd(v, w0, c0[r]);
       c1[r] = hn::MulAdd(v, w1, c1[r]);
     }
+  };
+  int64_t i = 0;
+  for (; i + kUnrolled <= steps; i += kUnrolled) {
+    if constexpr (kAsksAhead) {
+      constexpr size_t kBytes = kUnrolled * kTileRows * sizeof(float);
+      HWY_UNROLL(8)
+      for (size_t line = 0; line < kBytes; line += 64) {
+        hwy::Prefetch(reinterpret_cast<const char*>(x) + kXAheadBytes + line);
+      }
+    }
+    HWY_UNROLL(8)
+    for (int64_t u = 0; u < kUnrolled; ++u) {
+      add(x + u * kTileRows, part + u * kPanel);
+    }
+    x += kUnrolled * kTileRows;
+    part += kUnrolled * kPanel;
   }
+  for (; i < steps; ++i, x += kTileRows, part += kPanel) add(x, part);
   HWY_UNROLL(12)
   for (int r = 0; r < kRows; ++r) {
     hn::Store(c0[r], df, sums + r * kPanel);
@@ -235,7 +266,28 @@ HWY_NOINLINE void PanelTile(const float* HWY_RESTRICT x,
   }
 }
 
-using PanelTileFn = void (*)(const float*, const float*, size_t, float*);
+// lanes[p][j] = lane j's chain with panel p, `panels` of them.
+template <int kRows>
+HWY_NOINLINE void PanelTile(const float* HWY_RESTRICT x,
+                            const float* HWY_RESTRICT panel, int64_t panels,
+                            int64_t steps, WeightPrefetch& next,
+                            float* HWY_RESTRICT lanes) {
+  for (int64_t j = 0; j < kLaneCount; ++j) {
+    next.Ask();
+    const float* part = panel + j * kPart;
+    float* sums = lanes + j * kTileSums;
+    AddLane<kRows, kXAheadBytes != 0>(x, part, steps, sums);
+    for (int64_t p = 1; p < panels; ++p) {
+      part += kLaneCount * kPart;
+      sums += kLaneCount * kTileSums;
+      AddLane<kRows, false>(x, part, steps, sums);
+    }
+    x += steps * kTileRows;
+  }
+}
+
+using PanelTileFn = void (*)(const float*, const float*, int64_t, int64_t,
+                             WeightPrefetch&, float*);
 #if HWY_ARCH_ARM_A64 || HWY_TARGET <= HWY_AVX3
 constexpr PanelTileFn kTiles[kTileRows] = {
     &PanelTile<1>, &PanelTile<2>,  &PanelTile<3>,  &PanelTile<4>,
@@ -274,17 +326,17 @@ HWY_INLINE void AddLanes(const float* HWY_RESTRICT lanes, int64_t count,
   }
 }
 
-// Adds a block of k to the sums of kTileRows rows of x or fewer.
+// Adds a block of k to the sums of kTileRows rows of x or fewer; each panel's
+// are kTileSums apart.
 HWY_INLINE void AddTile(const float* x, int64_t rows, const float* panel,
-                        int64_t steps, WeightPrefetch& next, float* sums) {
-  HWY_ALIGN float lanes[kLanes * kTileSums];
-  const PanelTileFn tile = kTiles[rows - 1];
-  for (int64_t j = 0; j < kLaneCount; ++j) {
-    next.Ask();
-    tile(x + j * steps * kTileRows, panel + j * kPart,
-         static_cast<size_t>(steps), lanes + j * kTileSums);
+                        int64_t panels, int64_t steps, WeightPrefetch& next,
+                        float* sums) {
+  HWY_ALIGN float lanes[kPanels * kLanes * kTileSums];
+  kTiles[rows - 1](x, panel, panels, steps, next, lanes);
+  for (int64_t p = 0; p < panels; ++p) {
+    AddLanes(lanes + p * kLaneCount * kTileSums, rows * kPanel,
+             sums + p * kTileSums);
   }
-  AddLanes(lanes, rows * kPanel, sums);
 }
 
 // Where the tile of rows m .. m + kTileRows has its elements of the block of k
@@ -390,8 +442,8 @@ HWY_INLINE void PackTileX(const GemmParams& params, int64_t m, int64_t k0,
 template <typename W>
 struct PanelKernel {
   using Element = float;
-  static constexpr int64_t kPanel = gemm::kPanel;
-  static constexpr int64_t kPanelElements = kLaneCount * kPart;
+  static constexpr int64_t kPanel = kPanels * gemm::kPanel;
+  static constexpr int64_t kPanelElements = kPanels * kLaneCount * kPart;
   static constexpr int64_t kTileRows = gemm::kTileRows;
   static constexpr int64_t kBlockK = gemm::kBlockK;
   static constexpr int64_t kAsks = kLaneCount;
@@ -403,20 +455,28 @@ struct PanelKernel {
   static HWY_NOINLINE void Pack(const GemmParams& params, int64_t n0,
                                 int64_t columns, int64_t k0, int64_t k,
                                 float* panel) {
-    Panel<W>::Pack(params, n0, columns, k0, static_cast<size_t>(k), panel);
+    for (int64_t n = 0; n < columns; n += gemm::kPanel) {
+      Panel<W>::Pack(params, n0 + n, HWY_MIN(columns - n, gemm::kPanel), k0,
+                     static_cast<size_t>(k), panel);
+      panel += kLaneCount * kPart;
+    }
   }
   static HWY_NOINLINE void AddTile(const GemmParams& params, int64_t m,
-                                   int64_t rows, int64_t k0, int64_t k,
-                                   const float* panel, WeightPrefetch& next,
-                                   float* sums) {
-    if (k0 == 0) std::fill(sums, sums + rows * kPanel, 0.0f);
+                                   int64_t rows, int64_t columns, int64_t k0,
+                                   int64_t k, const float* panel,
+                                   WeightPrefetch& next, float* sums) {
+    if (k0 == 0) std::fill(sums, sums + kPanels * kTileSums, 0.0f);
     gemm::AddTile(PackedX(params, m, k0, k), rows, panel,
+                  (columns + gemm::kPanel - 1) / gemm::kPanel,
                   (k + kLaneCount - 1) / kLaneCount, next, sums);
   }
   static void Finish(const GemmParams& params, int64_t m, int64_t rows,
                      int64_t n0, int64_t columns, const float* sums) {
-    for (int64_t r = 0; r < rows; ++r) {
-      FinishRow(params, m + r, n0, columns, sums + r * kPanel);
+    for (int64_t n = 0; n < columns; n += gemm::kPanel, sums += kTileSums) {
+      for (int64_t r = 0; r < rows; ++r) {
+        FinishRow(params, m + r, n0 + n, HWY_MIN(columns - n, gemm::kPanel),
+                  sums + r * gemm::kPanel);
+      }
     }
   }
   static void Publish() {}
