@@ -30,6 +30,7 @@ absl::Status ReadCalibration(const inlay_quantize_options& options,
   result->sequence_tokens = options.sequence_tokens;
   result->calibration_tokens = options.calibration_tokens;
   result->expert_bytes = options.expert_bytes;
+  if (options.imatrix_path != nullptr) result->imatrix = options.imatrix_path;
   for (size_t i = 0; i < options.num_calibration; ++i) {
     INLAY_RETURN_IF_ERROR(
         CheckPointer(options.calibration[i], "an element of calibration"));

@@ -6,7 +6,8 @@ import (
 	"inlay.dev/go/inlay/internal/capi"
 )
 
-// QuantizeMethod is how weights are rounded. All but QuantizeNearest need calibration.
+// QuantizeMethod is how weights are rounded. All but QuantizeNearest need calibration (QuantizeImatrix: or an
+// ImatrixPath).
 type QuantizeMethod uint32
 
 // The methods.
@@ -32,6 +33,7 @@ type QuantizeOptions struct {
 	Smoothing         *float32 // SmoothQuant's alpha; nil: 0.5
 	ExpertBytes       *uint64  // bytes that calibration keeps of a layer's experts at a time: sums, then GPTQ's weights in float32; nil: 4 GiB
 	MemoryLimit       uint64   // bytes that all of it may take beside mapped files; 0: what it needs
+	ImatrixPath       string   // what llama.cpp's imatrix measured of the model, for QuantizeImatrix in calibration's place
 	// Progress is called meanwhile; false cancels, and a panic in it does too.
 	Progress func(stage LoadStage, fraction float64) bool
 }
@@ -84,6 +86,9 @@ func Quantize(ctx context.Context, modelPath, outPath string, options *QuantizeO
 		o.SetExpert_bytes(*options.ExpertBytes)
 	}
 	o.SetMemory_limit(options.MemoryLimit)
+	if options.ImatrixPath != "" {
+		o.SetImatrix_path(memory.String(n.text("ImatrixPath", options.ImatrixPath)))
+	}
 	n.text("modelPath", modelPath)
 	n.text("outPath", outPath)
 	if n.err != nil {

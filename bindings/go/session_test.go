@@ -361,6 +361,10 @@ func TestQuantize(t *testing.T) {
 	if _, err := inlay.Quantize(background(t), pocket, out+"2", &inlay.QuantizeOptions{Type: "q9"}); !errors.Is(err, inlay.ErrInvalidArgument) {
 		t.Errorf("q9: %v", err)
 	}
+	if _, err := inlay.Quantize(background(t), pocket, out+"2", &inlay.QuantizeOptions{
+		Type: "q4_0", Method: inlay.QuantizeImatrix, ImatrixPath: out + "3"}); !errors.Is(err, inlay.ErrNotFound) {
+		t.Errorf("no imatrix: %v", err)
+	}
 	if _, err := os.Stat(out + "2"); !os.IsNotExist(err) {
 		t.Errorf("what failed left a file: %v", err)
 	}

@@ -247,6 +247,7 @@ static void FreeQuantizeOptions(inlay_quantize_options* options) {
   free((void*)options->type);
   FreeStrings(options->tensor_types, options->num_tensor_types);
   FreeStrings(options->calibration, options->num_calibration);
+  free((void*)options->imatrix_path);
 }
 static void FreePrefixOptions(inlay_prefix_options* options) {
   free((void*)options->text);
@@ -384,6 +385,7 @@ INLAY_JAVA_INPUT(inlay_request_options)
 %ignore inlay_quantize_options::progress_user;
 %ignore inlay_quantize_options::calibration;
 %ignore inlay_quantize_options::num_calibration;
+%ignore inlay_quantize_options::imatrix_path;
 %extend inlay_quantize_options {
   /* Must be set: the default is a string of the library's own, and here it is one of ours. */
   void keepType(char* kept_string) {
@@ -399,6 +401,10 @@ INLAY_JAVA_INPUT(inlay_request_options)
     FreeStrings($self->calibration, $self->num_calibration);
     $self->calibration = kept;
     $self->num_calibration = count;
+  }
+  void keepImatrixPath(char* kept_string) {
+    free((void*)$self->imatrix_path);
+    $self->imatrix_path = kept_string;
   }
   void progressTo(int64_t listener) {
     $self->progress = OnProgress;

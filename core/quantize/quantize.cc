@@ -220,6 +220,12 @@ absl::StatusOr<QuantizeReport> QuantizeModel(const ModelFiles& files,
   INLAY_ASSIGN_OR_RETURN(const QuantizedType type,
                          ParseQuantizedType(options.type));
   if (type.checkpoint.has_value()) {
+    if (!options.imatrix.empty()) {
+      return absl::InvalidArgumentError(FormattedString(
+          "an imatrix names tensors as GGUF files do, and %s gives a folder, "
+          "allowed: calibration",
+          options.type));
+    }
     std::vector<CheckpointOverride> overrides;
     for (const std::string& text : options.tensor_types) {
       INLAY_ASSIGN_OR_RETURN(

@@ -27,6 +27,9 @@ struct QuantizeOptions {
   // calibration_tokens in all.
   std::vector<std::string> calibration;
   TokenSequences calibration_sequences;
+  // In their place, for kImportance and GGUF files: a file of llama.cpp's
+  // imatrix, of this model. What it has nothing for is rounded to nearest.
+  std::string imatrix;
   int64_t sequence_tokens = 512;
   int64_t calibration_tokens = 65536;
   bool act_order = false;  // GPTQ: inputs of largest squares first
@@ -78,12 +81,13 @@ struct QuantizeReport {
 // are written (and expert_bytes of them in float32, in the Hessians' place);
 // weights are mapped, or loaded as a model's. Errors: INVALID_ARGUMENT for
 // options, a method that no layer's type goes with (e4m3: all but rtn and
-// smoothquant), and values (of weights, or of inputs in calibration) that are
-// not finite or beyond the type's range; UNIMPLEMENTED for what GGUF cannot say
-// (the architecture, a setting, the tokenizer); NOT_FOUND for a missing tensor
-// or folder; CANCELLED; RESOURCE_EXHAUSTED where the disk is full, or where
-// memory_limit is less than what is needed at least, which it says, or has no
-// room for the model and its tokens; others of files.
+// smoothquant), an imatrix of another model, and values (of weights, or of
+// inputs in calibration) that are not finite or beyond the type's range;
+// UNIMPLEMENTED for what GGUF cannot say (the architecture, a setting, the
+// tokenizer); NOT_FOUND for a missing tensor or folder; CANCELLED;
+// RESOURCE_EXHAUSTED where the disk is full, or where memory_limit is less than
+// what is needed at least, which it says, or has no room for the model and its
+// tokens; others of files.
 absl::StatusOr<QuantizeReport> QuantizeModel(const ModelFiles& files,
                                              const QuantizeOptions& options,
                                              const std::string& path);

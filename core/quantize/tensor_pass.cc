@@ -30,6 +30,17 @@ double SecondsSince(Clock::time_point start) {
 }  // namespace
 
 absl::Status TensorPass::CheckMethod() const {
+  if (!options_.imatrix.empty()) {
+    if (options_.method == QuantizeMethod::kImportance &&
+        options_.calibration.empty() &&
+        options_.calibration_sequences.empty() && !largest_inputs_) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(FormattedString(
+        "an imatrix goes with the method imatrix, no calibration and files "
+        "that need none, given: %s by the method %s",
+        options_.type, QuantizeMethodName(options_.method)));
+  }
   if (!calibrates()) return absl::OkStatus();
   if (options_.sequence_tokens < 2 || options_.calibration_tokens < 2) {
     return absl::InvalidArgumentError(FormattedString(
@@ -210,6 +221,7 @@ absl::Status TensorPass::Calibrate() {
     }
   }
   INLAY_RETURN_IF_ERROR(CheckTypes());
+  if (!options_.imatrix.empty()) return ReadGivenImportance();
   INLAY_ASSIGN_OR_RETURN(TokenSequences sequences, Sequences());
   // It counts as much as writing.
   const uint64_t passes = options_.method == QuantizeMethod::kGptq ? 2 : 1;
@@ -255,6 +267,18 @@ absl::Status TensorPass::Calibrate() {
   return ShareRoom(made);
 }
 
+absl::Status TensorPass::ReadGivenImportance() {
+  INLAY_ASSIGN_OR_RETURN(Imatrix imatrix, ReadImatrix(options_.imatrix));
+  given_.emplace(std::move(imatrix), pool());
+  INLAY_RETURN_IF_ERROR(HasRoom(WritingBytes() + given_->bytes()));
+  for (const QuantizedTensor& tensor : report_.tensors) {
+    if (given_->Has(tensor.gguf)) return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      FormattedString("imatrix \"%s\" has nothing for any tensor of this model",
+                      options_.imatrix));
+}
+
 bool TensorPass::Report() const {
   return options_.progress == nullptr ||
          options_.progress(done_ + calibrated_, total_);
@@ -271,7 +295,9 @@ absl::Status TensorPass::Write(size_t i, RowReader& reader,
   RowErrors errors;
   const Clock::time_point start = Clock::now();
   absl::Status status;
-  if (method_ == nullptr) {
+  if (given_.has_value()) {
+    status = WriteGiven(i, reader, &rows, &errors);
+  } else if (method_ == nullptr) {
     status = rows.Write(reader, row.from, row.to, otherwise, &errors);
     row.seconds = SecondsSince(start);
   } else {
@@ -284,6 +310,20 @@ absl::Status TensorPass::Write(size_t i, RowReader& reader,
                         std::string(status.message())));
   }
   return status;
+}
+
+absl::Status TensorPass::WriteGiven(size_t i, RowReader& reader,
+                                    RowWriter* rows, RowErrors* errors) {
+  QuantizedTensor& row = report_.tensors[i];
+  INLAY_ASSIGN_OR_RETURN(RowMethod * method,
+                         given_->Start(row.gguf, row.from, row.to, reader));
+  const Clock::time_point start = Clock::now();
+  INLAY_RETURN_IF_ERROR(rows->Write(reader, row.from, row.to, method, errors));
+  MethodSums sums;
+  if (method != nullptr) given_->Finish(&sums);
+  row.method = sums.Report();
+  row.seconds = SecondsSince(start);
+  return absl::OkStatus();
 }
 
 absl::Status TensorPass::WriteParts(size_t i, RowReader& reader,

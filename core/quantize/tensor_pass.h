@@ -5,6 +5,7 @@
 #define INLAY_CORE_QUANTIZE_TENSOR_PASS_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "core/quantize/file_tensors.h"
+#include "core/quantize/given_importance.h"
 #include "core/quantize/quantize.h"
 #include "core/quantize/row_reader.h"
 #include "core/quantize/row_writer.h"
@@ -65,6 +67,7 @@ class TensorPass {
     return largest_inputs_ || options_.method != QuantizeMethod::kNearest;
   }
   absl::Status CheckMethod() const;
+  absl::Status ReadGivenImportance();
   // That some layer's type is one that the method knows.
   absl::Status CheckTypes() const;
   bool Serves(QuantizeMethod method) const;
@@ -76,6 +79,8 @@ class TensorPass {
   absl::Status ShareRoom(const Calibration& calibration);
   // One after another, so that the method knows which of the model's tensors
   // it has.
+  absl::Status WriteGiven(size_t i, RowReader& reader, RowWriter* rows,
+                          RowErrors* errors);
   absl::Status WriteParts(size_t i, RowReader& reader, RowMethod* otherwise,
                           RowWriter* rows, RowErrors* errors);
   bool Report() const;
@@ -97,6 +102,7 @@ class TensorPass {
   DecoderSpec spec_;
   std::unordered_map<std::string, CalibratedLayers::Tensor> written_;
   std::unique_ptr<CalibratedLayers> method_;
+  std::optional<GivenImportance> given_;  // in its place
   // Elements written, and what calibration was worth, of total_.
   uint64_t done_ = 0, calibrated_ = 0, runs_ = 0;
   uint64_t total_ = 0;

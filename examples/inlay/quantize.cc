@@ -90,7 +90,7 @@ constexpr const char* kMethods[] = {"rtn", "imatrix", "gptq", "awq",
 
 struct QuantizeArgs {
   std::string model, out;
-  std::optional<std::string> type, method, calibration, eval;
+  std::optional<std::string> type, method, calibration, imatrix, eval;
   std::vector<std::string> tensors;
   bool no_tokenizer = false;
   bool act_order = false;
@@ -112,11 +112,15 @@ Outcome ParseQuantize(Args& args, QuantizeArgs* given) {
              "the type of tensors of that name (* and ?); may be repeated",
              &given->tensors);
   args.Text("method", "rtn|imatrix|gptq|awq|smoothquant",
-            "how to round (default rtn, to nearest; gptq with --calibration)",
+            "how to round (default rtn, to nearest; gptq with --calibration, "
+            "imatrix with --imatrix)",
             &given->method);
   args.Text("calibration", "FILE",
             "text like what the model is for, or a .jsonl of {\"text\"}",
             &given->calibration);
+  args.Text("imatrix", "FILE",
+            "what llama.cpp's imatrix measured, in its place (GGUF files)",
+            &given->imatrix);
   args.Integer("sequence-tokens", "tokens in a row of it (default 512)",
                &given->sequence_tokens, 2);
   args.Integer("calibration-tokens", "tokens of it in all (default 65536)",
@@ -152,8 +156,9 @@ Outcome ParseQuantize(Args& args, QuantizeArgs* given) {
   // Its inputs' scales want calibration, whatever the method.
   const bool calibrates = given->type->ends_with("_static");
   if (!given->method.has_value()) {
-    given->method =
-        given->calibration.has_value() && !calibrates ? "gptq" : "rtn";
+    given->method = given->imatrix.has_value()                      ? "imatrix"
+                    : given->calibration.has_value() && !calibrates ? "gptq"
+                                                                    : "rtn";
   }
   if (std::find(std::begin(kMethods), std::end(kMethods), *given->method) ==
       std::end(kMethods)) {
@@ -167,6 +172,13 @@ Outcome ParseQuantize(Args& args, QuantizeArgs* given) {
   if (given->smoothing.has_value() && *given->method != "smoothquant") {
     return Outcome::Usage("--smoothing does nothing with --method " +
                           *given->method + ", allowed: smoothquant");
+  }
+  if (given->imatrix.has_value()) {
+    if (*given->method != "imatrix" || given->calibration.has_value()) {
+      return Outcome::Usage(
+          "--imatrix goes with --method imatrix and no --calibration");
+    }
+    return Outcome();
   }
   const bool needs = calibrates || *given->method != "rtn";
   if (needs != given->calibration.has_value()) {
@@ -216,6 +228,7 @@ Outcome RunQuantize(Args& args, const CommonOptions& common) {
   options.sequence_tokens = given.sequence_tokens;
   options.calibration_tokens = given.calibration_tokens;
   options.expert_bytes = given.expert_bytes;
+  if (given.imatrix.has_value()) options.imatrix_path = given.imatrix->c_str();
   Result<std::string> text = Quantize(given.model, given.out, &options);
   progress.Clear();
   if (!text.ok()) return text.error();

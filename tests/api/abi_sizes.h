@@ -32,6 +32,7 @@ inline constexpr size_t kFirstSize =
 #include "tests/api/abi_10.def"
 #include "tests/api/abi_11.def"
 #include "tests/api/abi_12.def"
+#include "tests/api/abi_13.def"
 #undef INLAY_ABI_ENUM
 #undef INLAY_ABI_FUNCTION
 #undef INLAY_ABI_STRUCT

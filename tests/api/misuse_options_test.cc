@@ -97,6 +97,12 @@ TEST(QuantizeOptions, OutOfRange) {
   expect(options, INLAY_INVALID_ARGUMENT, {"5000", "4096"});
   expect(with(&Options::method, 5u), INLAY_INVALID_ARGUMENT,
          {"method is 5", "0 to 4"});
+  expect(with(&Options::imatrix_path, "none"), INLAY_INVALID_ARGUMENT,
+         {"an imatrix goes with the method imatrix", "rtn"});
+  options = with(&Options::imatrix_path, "none");
+  options.method = INLAY_QUANTIZE_IMATRIX;
+  options.type = "q4_0";
+  expect(options, INLAY_NOT_FOUND, {"none"});
   expect(with(&Options::method, uint32_t{INLAY_QUANTIZE_GPTQ}),
          INLAY_INVALID_ARGUMENT, {"gptq", "calibration"});
   expect(with(&Options::act_order, 2u), INLAY_INVALID_ARGUMENT,

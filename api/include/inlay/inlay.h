@@ -62,7 +62,7 @@ extern "C" {
 #define INLAY_VERSION_MINOR 1
 #define INLAY_VERSION_PATCH 0
 /* Grows by one with every release that adds to the ABI; nothing is ever taken away. */
-#define INLAY_ABI_VERSION 12
+#define INLAY_ABI_VERSION 13
 
 /* "0.1.0" of the library that is loaded; static. */
 INLAY_API const char* inlay_version(void);
@@ -453,7 +453,7 @@ typedef struct inlay_quantize_options {
                                        than 0 cancels */
   void* progress_user;
   /* Since 5. */
-  uint32_t method;    /* INLAY_QUANTIZE_*, default NEAREST; the others need calibration */
+  uint32_t method;    /* INLAY_QUANTIZE_*, default NEAREST; the others need calibration (IMATRIX: or imatrix_path) */
   uint32_t act_order; /* GPTQ: 1 takes inputs of largest squares first; default 0 */
   /* Calibration runs texts such as the model is for through it: each from its start, special tokens in them read, cut into
    * sequences of `sequence_tokens`, at most `calibration_tokens` in all. */
@@ -473,6 +473,10 @@ typedef struct inlay_quantize_options {
                             would keep, layers run more often, to the same file; less than is needed at least is
                             INLAY_RESOURCE_EXHAUSTED, whose message says how much that is, or that the model and the tokens of
                             calibration have no room; 0 (default): no limit */
+  /* Since 13. */
+  const char* imatrix_path; /* in calibration's place, for IMATRIX and GGUF files: what llama.cpp's imatrix measured of this model
+                               (GGUF, or .dat), whose matrices are found by their names there; others are rounded to nearest.
+                               Default null; of another model: INLAY_INVALID_ARGUMENT */
 } inlay_quantize_options;
 
 INLAY_API void inlay_quantize_options_init(inlay_quantize_options* options);

@@ -32,7 +32,7 @@ namespace Inlay
         public int? Threads { get; set; }
         /// <summary>Leave tokenizer and chat template out.</summary>
         public bool WithoutTokenizer { get; set; }
-        /// <summary>How; all but to nearest need <see cref="Calibration"/>.</summary>
+        /// <summary>How; all but to nearest need <see cref="Calibration"/>, or imatrix an <see cref="ImatrixPath"/>.</summary>
         public QuantizeMethod Method { get; set; }
         /// <summary>GPTQ: inputs of largest squares first.</summary>
         public bool ActOrder { get; set; }
@@ -48,6 +48,9 @@ namespace Inlay
         public long? ExpertBytes { get; set; }
         /// <summary>Bytes that all of it may take beside mapped files; default: what it needs.</summary>
         public long? MemoryLimit { get; set; }
+
+        /// <summary>What llama.cpp's imatrix measured of the model, in calibration's place.</summary>
+        public string ImatrixPath { get; set; }
 
         internal void Write(inlay_quantize_options native, Pins pins)
         {
@@ -65,6 +68,7 @@ namespace Inlay
             if (Smoothing is float smoothing) native.smoothing = smoothing;
             if (ExpertBytes is long bytes) native.expert_bytes = Numbers.ULong(bytes, nameof(ExpertBytes));
             if (MemoryLimit is long limit) native.memory_limit = Numbers.ULong(limit, nameof(MemoryLimit));
+            if (ImatrixPath != null) native.imatrix_path = pins.CString(ImatrixPath, nameof(ImatrixPath));
         }
     }
 

@@ -251,6 +251,9 @@ namespace Inlay.Tests
                 }
                 Check.Contains("q8_0", Check.Throws<InlayArgumentException>(
                     () => Quantizer.Quantize(Env.Model, path, new QuantizeOptions { Type = "none" })).Message);
+                options.Method = QuantizeMethod.Imatrix;
+                options.ImatrixPath = path + ".none";
+                Check.Throws<InlayNotFoundException>(() => Quantizer.Quantize(Env.Model, path, options));
                 Check.True(new FileInfo(path).Length > 1 << 20);
             }
             finally

@@ -539,6 +539,8 @@ extern void _wrap_inlay_quantize_options_expert_bytes_set_capi_914779e82115c91f(
 extern swig_type_117 _wrap_inlay_quantize_options_expert_bytes_get_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quantize_options_memory_limit_set_capi_914779e82115c91f(uintptr_t arg1, swig_type_118 arg2);
 extern swig_type_119 _wrap_inlay_quantize_options_memory_limit_get_capi_914779e82115c91f(uintptr_t arg1);
+extern void _wrap_inlay_quantize_options_imatrix_path_set_capi_914779e82115c91f(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_inlay_quantize_options_imatrix_path_get_capi_914779e82115c91f(uintptr_t arg1);
 extern uintptr_t _wrap_new_inlay_quantize_options_capi_914779e82115c91f(void);
 extern void _wrap_delete_inlay_quantize_options_capi_914779e82115c91f(uintptr_t arg1);
 extern void _wrap_inlay_quantize_options_init_sized_capi_914779e82115c91f(uintptr_t arg1, swig_intgo arg2);
@@ -832,7 +834,7 @@ func Swig_malloc(arg1 int) (_swig_ret uintptr) {
 const INLAY_VERSION_MAJOR int = 0
 const INLAY_VERSION_MINOR int = 1
 const INLAY_VERSION_PATCH int = 0
-const INLAY_ABI_VERSION int = 12
+const INLAY_ABI_VERSION int = 13
 func Inlay_version() (_swig_ret string) {
 	var swig_r string
 	swig_r_p := C._wrap_inlay_version_capi_914779e82115c91f()
@@ -3430,6 +3432,19 @@ func (arg1 SwigcptrInlay_quantize_options) GetMemory_limit() (_swig_ret uint64) 
 	return swig_r
 }
 
+func (arg1 SwigcptrInlay_quantize_options) SetImatrix_path(arg2 uintptr) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_inlay_quantize_options_imatrix_path_set_capi_914779e82115c91f(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+}
+
+func (arg1 SwigcptrInlay_quantize_options) GetImatrix_path() (_swig_ret uintptr) {
+	var swig_r uintptr
+	_swig_i_0 := arg1
+	swig_r = (uintptr)(C._wrap_inlay_quantize_options_imatrix_path_get_capi_914779e82115c91f(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewInlay_quantize_options() (_swig_ret Inlay_quantize_options) {
 	var swig_r Inlay_quantize_options
 	swig_r = (Inlay_quantize_options)(SwigcptrInlay_quantize_options(C._wrap_new_inlay_quantize_options_capi_914779e82115c91f()))
@@ -3482,6 +3497,8 @@ type Inlay_quantize_options interface {
 	GetExpert_bytes() (_swig_ret uint64)
 	SetMemory_limit(arg2 uint64)
 	GetMemory_limit() (_swig_ret uint64)
+	SetImatrix_path(arg2 uintptr)
+	GetImatrix_path() (_swig_ret uintptr)
 }
 
 func Inlay_quantize_options_init_sized(arg1 Inlay_quantize_options, arg2 int) {

@@ -4555,6 +4555,32 @@ long long _wrap_inlay_quantize_options_memory_limit_get_capi_914779e82115c91f(st
 }
 
 
+void _wrap_inlay_quantize_options_imatrix_path_set_capi_914779e82115c91f(struct inlay_quantize_options *_swig_go_0, char *_swig_go_1) {
+  struct inlay_quantize_options *arg1 = (struct inlay_quantize_options *) 0 ;
+  char *arg2 = (char *) 0 ;
+  
+  arg1 = *(struct inlay_quantize_options **)&_swig_go_0; 
+  arg2 = (char *)_swig_go_1; 
+  
+  arg1->imatrix_path = (void*)arg2; 
+  
+  
+}
+
+
+char *_wrap_inlay_quantize_options_imatrix_path_get_capi_914779e82115c91f(struct inlay_quantize_options *_swig_go_0) {
+  struct inlay_quantize_options *arg1 = (struct inlay_quantize_options *) 0 ;
+  char *result = 0 ;
+  char *_swig_go_result;
+  
+  arg1 = *(struct inlay_quantize_options **)&_swig_go_0; 
+  
+  result = (char *) ((arg1)->imatrix_path);
+  _swig_go_result = (char *)result; 
+  return _swig_go_result;
+}
+
+
 struct inlay_quantize_options *_wrap_new_inlay_quantize_options_capi_914779e82115c91f() {
   struct inlay_quantize_options *result = 0 ;
   struct inlay_quantize_options *_swig_go_result;

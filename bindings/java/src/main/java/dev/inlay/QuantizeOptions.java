@@ -83,6 +83,13 @@ public final class QuantizeOptions {
     return this;
   }
 
+  /** What llama.cpp's imatrix measured of the model, for {@link QuantizeMethod#IMATRIX} in calibration's place. */
+  public QuantizeOptions imatrixPath(String path) {
+    byte[] name = Text.terminated(path, "imatrixPath");
+    settings.add(o -> o.keepImatrixPath(name));
+    return this;
+  }
+
   public QuantizeOptions progress(ProgressListener listener) {
     this.listener = Objects.requireNonNull(listener);
     return this;

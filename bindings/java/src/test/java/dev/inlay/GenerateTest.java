@@ -370,6 +370,8 @@ class GenerateTest {
     String list = assertThrows(InvalidArgumentException.class, () -> Inlay.quantize(Support.pocket(), folder.resolve("x.gguf"),
         new QuantizeOptions("q99"))).getMessage();
     assertTrue(list.contains("q4_k_m"), list);
+    assertThrows(NotFoundException.class, () -> Inlay.quantize(Support.pocket(), folder.resolve("x.gguf"),
+        new QuantizeOptions("q8_0").method(QuantizeMethod.IMATRIX).imatrixPath(folder.resolve("none").toString())));
     assertFalse(Files.exists(folder.resolve("x.gguf")));
   }
 
