@@ -123,8 +123,9 @@ absl::StatusOr<const Tokenizer*> LoadedModel::RequireTokenizer() const {
   if (tokenizer == nullptr) {
     return absl::UnimplementedError(
         "the model has no tokenizer (no tokenizer.json or tokenizer.model in "
-        "its directory, no tokenizer.ggml.model in its GGUF file): give token "
-        "ids instead of text");
+        "its directory, no spiece.model of a T5Tokenizer that "
+        "tokenizer_config.json names, no tokenizer.ggml.model in its GGUF "
+        "file): give token ids instead of text");
   }
   return tokenizer.get();
 }

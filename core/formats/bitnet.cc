@@ -224,7 +224,7 @@ absl::Status CheckOnlineLayers(const Json& config, const WeightSource& stored) {
   const auto is_head = [](const Json& name) { return name == "lm_head"; };
   if (kept != nullptr &&
       (kept->empty() || !std::all_of(kept->begin(), kept->end(), is_head))) {
-    return UnsupportedSetting("modules_to_not_convert", DumpJson(*kept),
+    return UnsupportedSetting("modules_to_not_convert", ShownJson(*kept),
                               "null, or [\"lm_head\"], where "
                               "quantization_mode is online");
   }

@@ -82,7 +82,7 @@ absl::StatusOr<Json> ReadStateJson(const WeightSource& stored,
 absl::Status BadState(std::string_view key, const Json& got,
                       std::string_view allowed) {
   return absl::InvalidArgumentError(FormattedString(
-      "%s is %s; it must be %s", key, Quoted(DumpJson(got)), allowed));
+      "%s is %s; it must be %s", key, Quoted(ShownJson(got)), allowed));
 }
 
 // A size of at least 1, which must be there.

@@ -102,7 +102,7 @@ absl::Status ReadActOrder(const Json& weights, Scheme& scheme) {
   if (scheme.indexed_groups || name == "weight" || name == "static") {
     return absl::OkStatus();
   }
-  return UnsupportedSetting("actorder", DumpJson(*order),
+  return UnsupportedSetting("actorder", ShownJson(*order),
                             "null, group, weight");
 }
 
@@ -242,7 +242,8 @@ absl::Status CheckCtWhole(const Json& config, bool rounds_weights) {
   }
   const Json* transform = JsonFind(config, "transform_config");
   if (transform != nullptr && !transform->empty()) {
-    return UnsupportedSetting("transform_config", DumpJson(*transform), "none");
+    return UnsupportedSetting("transform_config", ShownJson(*transform),
+                              "none");
   }
   return CheckNames(config, "ignore");
 }

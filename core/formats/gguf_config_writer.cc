@@ -429,7 +429,7 @@ class ConfigWriter {
     return absl::UnimplementedError(FormattedString(
         "config.json: sliding_window is %s, which a GGUF file of Mixtral "
         "cannot say",
-        DumpJson(*window)));
+        ShownJson(*window)));
   }
 
   absl::Status WriteNeox() {

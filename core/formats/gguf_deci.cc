@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/formats/nas_blocks.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -16,9 +16,7 @@ namespace {
 constexpr char kDeciHeads[] = "attention.head_count";
 constexpr char kDeciKvHeads[] = "attention.head_count_kv";
 constexpr char kDeciWidth[] = "feed_forward_length";
-constexpr char kBlockConfigs[] = "block_configs";
 constexpr char kHeadsOfLayers[] = "num_key_value_heads_per_layer";
-constexpr int64_t kNasMultiple = 256;
 
 // Of each layer; 0: it lacks the part.
 struct DeciLayers {
@@ -60,63 +58,17 @@ absl::Status CheckDeciHeads(const GgufArchKeys& keys, int64_t heads,
       keys.Name(kDeciKvHeads), kv_heads, heads));
 }
 
-// NasWidth of it is `width`: from the middle of what is rounded up to that.
-absl::StatusOr<double> FactorOfWidth(const GgufArchKeys& keys, int64_t width,
-                                     int64_t hidden_size) {
-  if (width % kNasMultiple != 0) {
-    return absl::UnimplementedError(FormattedString(
-        "%s has %d, allowed where layers differ: multiples of %d",
-        keys.Name(kDeciWidth), width, kNasMultiple));
-  }
-  return 1.5 * static_cast<double>(width - kNasMultiple / 2) /
-         static_cast<double>(hidden_size);
-}
-
-bool IsSet(const Json* value) {
-  return value != nullptr && *value != Json(false);
-}
-
-// The part `name` of a layer; empty where it does nothing.
-absl::StatusOr<Json> DeciPart(const GgufKeyWriter& keys, const Json& block,
-                              const char* name,
-                              std::initializer_list<const char*> unsaid) {
-  const Json* part = JsonFind(block, name);
-  if (part == nullptr || IsSet(JsonFind(*part, "no_op"))) return Json::object();
-  for (const char* key : unsaid) {
-    if (IsSet(JsonFind(*part, key))) return keys.NotSaid(kBlockConfigs, block);
-  }
-  return *part;
-}
-
 absl::StatusOr<DeciLayers> DeciBlocks(const GgufKeyWriter& keys,
-                                      const Json& blocks, int64_t heads) {
+                                      int64_t heads) {
   INLAY_ASSIGN_OR_RETURN(const int64_t layers, keys.Size("num_hidden_layers"));
   INLAY_ASSIGN_OR_RETURN(const int64_t hidden, keys.Size("hidden_size"));
-  if (!blocks.is_array() || static_cast<int64_t>(blocks.size()) != layers) {
-    return absl::InvalidArgumentError(
-        FormattedString("config.json: %s has not one entry for each of %d "
-                        "layers: a GGUF file needs it",
-                        kBlockConfigs, layers));
-  }
+  INLAY_ASSIGN_OR_RETURN(const std::vector<NasLayer> blocks,
+                         ReadNasBlocks(keys.config(), layers, heads, hidden));
   DeciLayers all;
-  for (const Json& block : blocks) {
-    INLAY_ASSIGN_OR_RETURN(
-        const Json attention,
-        DeciPart(keys, block, "attention",
-                 {"replace_with_linear", "window_length", "sparsify",
-                  "num_sink_tokens", "use_prefill_window_in_sink_attention",
-                  "unshifted_sink"}));
-    INLAY_ASSIGN_OR_RETURN(
-        const Json ffn,
-        DeciPart(keys, block, "ffn", {"replace_with_linear", "sparsify"}));
-    const bool attends = JsonFind(attention, "n_heads_in_group") != nullptr;
-    INLAY_ASSIGN_OR_RETURN(const int64_t group,
-                           JsonInt(attention, "n_heads_in_group", 1, 1, heads));
-    INLAY_ASSIGN_OR_RETURN(const double factor,
-                           JsonNumber(ffn, "ffn_mult", 0.0, 0.0, 1e3));
-    all.heads.push_back(attends ? heads : 0);
-    all.kv_heads.push_back(attends ? heads / group : 0);
-    all.widths.push_back(NasWidth(factor, hidden));
+  for (const NasLayer& block : blocks) {
+    all.heads.push_back(block.num_kv_heads != 0 ? heads : 0);
+    all.kv_heads.push_back(block.num_kv_heads);
+    all.widths.push_back(block.width);
   }
   return all;
 }
@@ -145,12 +97,6 @@ absl::Status SetDeciHeads(GgufKeyWriter& keys, int64_t heads) {
 }
 
 }  // namespace
-
-int64_t NasWidth(double factor, int64_t hidden_size) {
-  const auto width = static_cast<int64_t>(
-      2.0 * factor * static_cast<double>(hidden_size) / 3.0);
-  return (width + kNasMultiple - 1) / kNasMultiple * kNasMultiple;
-}
 
 absl::Status ReadGgufDeciSizes(const GgufArchKeys& keys, GgufSizes* sizes) {
   INLAY_ASSIGN_OR_RETURN(const DeciLayers all,
@@ -193,14 +139,10 @@ absl::Status ReadGgufDeci(const GgufFiles& files, const GgufArchKeys& keys,
       attention = {{"n_heads_in_group", all.heads[i] / all.kv_heads[i]}};
     }
     Json ffn = {{"no_op", true}};
-    if (all.widths[i] != 0) {
-      INLAY_ASSIGN_OR_RETURN(const double factor,
-                             FactorOfWidth(keys, all.widths[i], sizes.hidden));
-      ffn = {{"ffn_mult", factor}};
-    }
+    if (all.widths[i] != 0) ffn = {{"intermediate_size", all.widths[i]}};
     blocks.push_back({{"attention", attention}, {"ffn", ffn}});
   }
-  (*config)[kBlockConfigs] = std::move(blocks);
+  (*config)[kNasBlocks] = std::move(blocks);
   return absl::OkStatus();
 }
 
@@ -211,13 +153,11 @@ absl::StatusOr<GgufHeads> SetGgufDeciLayers(GgufKeyWriter& keys) {
       const int64_t head_dim,
       keys.Size("head_dim", std::max<int64_t>(hidden / heads, 1)));
   const GgufHeads all = {heads, heads, head_dim};
-  const Json* blocks = JsonFind(keys.config(), kBlockConfigs);
-  if (blocks == nullptr) {
+  if (JsonFind(keys.config(), kNasBlocks) == nullptr) {
     INLAY_RETURN_IF_ERROR(SetDeciHeads(keys, heads));
     return all;
   }
-  INLAY_ASSIGN_OR_RETURN(const DeciLayers layers,
-                         DeciBlocks(keys, *blocks, heads));
+  INLAY_ASSIGN_OR_RETURN(const DeciLayers layers, DeciBlocks(keys, heads));
   INLAY_RETURN_IF_ERROR(SetDeciList(keys, kDeciHeads, layers.heads));
   INLAY_RETURN_IF_ERROR(SetDeciList(keys, kDeciKvHeads, layers.kv_heads));
   INLAY_RETURN_IF_ERROR(SetDeciList(keys, kDeciWidth, layers.widths));

@@ -17,9 +17,6 @@
 
 namespace inlay {
 
-// How wide the MLP is that block_configs' ffn_mult of `factor` stands for.
-int64_t NasWidth(double factor, int64_t hidden_size);
-
 // Heads and the MLP's width are those of the layers that have the most.
 absl::Status ReadGgufDeciSizes(const GgufArchKeys& keys, GgufSizes* sizes);
 

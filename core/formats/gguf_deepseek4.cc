@@ -261,7 +261,7 @@ absl::StatusOr<Json> WithDeepseek4Rope(const Json& config, int64_t head_dim) {
       return absl::UnimplementedError(FormattedString(
           "config.json: rope_parameters.main has the rope_type %s, allowed in "
           "a GGUF file of \"deepseek4\": \"default\"",
-          DumpJson(*type)));
+          ShownJson(*type)));
     }
     if (main != nullptr && JsonFind(*main, "rope_theta") != nullptr) {
       own["rope_theta"] = *JsonFind(*main, "rope_theta");

@@ -115,7 +115,7 @@ absl::Status GgufKeyWriter::Expect(const char* key, const Json& said) const {
 absl::Status GgufKeyWriter::NotSaid(const char* key, const Json& value) const {
   return absl::UnimplementedError(FormattedString(
       "config.json: %s is %s, which a GGUF file of \"%s\" cannot say", key,
-      DumpJson(value), arch_.name));
+      ShownJson(value), arch_.name));
 }
 
 }  // namespace inlay

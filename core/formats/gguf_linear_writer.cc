@@ -119,7 +119,7 @@ absl::StatusOr<std::vector<int32_t>> ReadSections(const Json& list) {
   return absl::InvalidArgumentError(FormattedString(
       "config.json: mrope_section is %s, allowed: up to 4 integers from 0 to "
       "%d, not all 0",
-      DumpJson(list), kMost));
+      ShownJson(list), kMost));
 }
 
 // Which rotary pairs turn with time, height and width; of text all are alike.

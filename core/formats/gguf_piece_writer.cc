@@ -32,7 +32,7 @@ absl::Status NoUnigramKey(std::string_view section, const Json& step) {
       "tokenizer.json: GGUF has no key for the %s %s of Unigram, allowed: "
       "Precompiled, Strip, runs of spaces made one, spaces as U+2581 "
       "(Prepend, Replace, WhitespaceSplit, Metaspace)",
-      section, Quoted(DumpJson(step))));
+      section, Quoted(ShownJson(step))));
 }
 
 bool IsReplace(const Json& step, const char* kind, std::string_view pattern,

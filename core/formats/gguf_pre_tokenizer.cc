@@ -227,7 +227,7 @@ absl::StatusOr<std::string_view> NameGgufPreTokenizer(const Json& pre_tokenizer,
   return absl::UnimplementedError(FormattedString(
       "tokenizer.json: no name in GGUF (tokenizer.ggml.pre) stands for its "
       "pre_tokenizer %s with normalizer %s",
-      Quoted(DumpJson(pre_tokenizer)), Quoted(DumpJson(normalizer))));
+      Quoted(ShownJson(pre_tokenizer)), Quoted(ShownJson(normalizer))));
 }
 
 absl::StatusOr<GgufPreTokenizer> FindGgufPreTokenizer(std::string_view name) {

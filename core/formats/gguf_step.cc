@@ -82,7 +82,7 @@ absl::Status ReadStepRopes(const GgufArchKeys& keys, const GgufSizes& sizes,
   } else if (full["rope_type"] != "default") {
     return absl::UnimplementedError(FormattedString(
         "%s is %s, allowed: none, or rope_freqs.weight",
-        keys.Name("rope.scaling.type"), DumpJson(full["rope_type"])));
+        keys.Name("rope.scaling.type"), ShownJson(full["rope_type"])));
   }
   full["rope_theta"] = (*config)["rope_theta"];
   full["partial_rotary_factor"] = kStepPart;

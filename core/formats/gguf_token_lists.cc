@@ -35,7 +35,7 @@ absl::Status GgufTokenLists::Add(const std::string& text, const Json& id,
       id.get<int64_t>() >= size) {
     return absl::InvalidArgumentError(FormattedString(
         "tokenizer.json: token %s has the id %s, allowed: 0 to %d",
-        Quoted(text), DumpJson(id), size - 1));
+        Quoted(text), ShownJson(id), size - 1));
   }
   const auto at = id.get<size_t>();
   tokens[at] = text;

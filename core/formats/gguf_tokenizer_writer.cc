@@ -43,7 +43,7 @@ absl::Status ReadMerges(const Json& model, Lists* lists) {
     if (!merge.is_array() || merge.size() != 2 || !merge[0].is_string() ||
         !merge[1].is_string()) {
       return Bad(FormattedString("a merge is %s, allowed: two tokens",
-                                 Quoted(DumpJson(merge))));
+                                 Quoted(ShownJson(merge))));
     }
     lists->merges.push_back(merge[0].get<std::string>() + " " +
                             merge[1].get<std::string>());

@@ -40,11 +40,11 @@ absl::StatusOr<BertRules> ReadBertRules(const Json& file, const Json& model) {
   };
   if (type_of("normalizer") != "BertNormalizer") {
     return NoWordPieceKey(absl::StrCat(
-        "the normalizer ", Quoted(DumpJson(type_of("normalizer")))));
+        "the normalizer ", Quoted(ShownJson(type_of("normalizer")))));
   }
   if (type_of("pre_tokenizer") != "BertPreTokenizer") {
     return NoWordPieceKey(absl::StrCat(
-        "the pre_tokenizer ", Quoted(DumpJson(type_of("pre_tokenizer")))));
+        "the pre_tokenizer ", Quoted(ShownJson(type_of("pre_tokenizer")))));
   }
   const Json& normalizer = file["normalizer"];
   INLAY_ASSIGN_OR_RETURN(const bool cleans,

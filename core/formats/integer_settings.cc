@@ -86,7 +86,7 @@ absl::Status CheckAbsent(const Json& settings, std::string_view key,
   if (value == nullptr || *value == Json(false) || value->empty()) {
     return absl::OkStatus();
   }
-  return UnsupportedSetting(key, DumpJson(*value), "none", place);
+  return UnsupportedSetting(key, ShownJson(*value), "none", place);
 }
 
 }  // namespace inlay

@@ -21,7 +21,7 @@ absl::Status BadSetting(std::string_view key, const Json& got,
                         std::string_view allowed, std::string_view place) {
   return absl::InvalidArgumentError(
       FormattedString("%s's %s is %s; allowed: %s", place, key,
-                      Quoted(DumpJson(got)), allowed));
+                      Quoted(ShownJson(got)), allowed));
 }
 
 absl::StatusOr<int64_t> GroupSizeSetting(const Json& config, int64_t fallback,

@@ -154,7 +154,7 @@ absl::Status AddQuarkScheme(const Json& config, std::string_view place,
   if (weight == nullptr) return absl::OkStatus();
   // Scales that are rounded themselves make it a list.
   if (!weight->is_object()) {
-    return UnsupportedSetting("weight", DumpJson(*weight), "one spec", place);
+    return UnsupportedSetting("weight", ShownJson(*weight), "one spec", place);
   }
   INLAY_ASSIGN_OR_RETURN(const std::string type,
                          JsonString(*weight, "dtype", ""));

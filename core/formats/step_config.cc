@@ -23,7 +23,7 @@ absl::Status StepNotKnown(std::string_view key, const Json& value,
                           std::string_view known) {
   return absl::UnimplementedError(
       FormattedString("config.json: %s is %s; supported here is %s", key,
-                      DumpJson(value), known));
+                      ShownJson(value), known));
 }
 
 // Lists that published files have longer, as the layers behind are in them.
@@ -64,16 +64,21 @@ class StepLayers {
   size_t padded_;
 };
 
-// moe_layers_enum: "3,4,5", or numbers.
-absl::StatusOr<std::vector<int64_t>> SparseLayers(const Json& config) {
+// Which layers moe_layers_enum has: "3,4,5", or numbers.
+absl::StatusOr<std::vector<bool>> SparseLayers(const Json& config,
+                                               size_t count) {
   constexpr char kKey[] = "moe_layers_enum";
   const Json& value = *JsonFind(config, kKey);
-  std::vector<int64_t> layers;
+  std::vector<bool> layers(count);
+  const auto add = [&](int64_t layer) {
+    if (layer < 0 || layer >= static_cast<int64_t>(count)) return;
+    layers[static_cast<size_t>(layer)] = true;
+  };
   bool is_known = value.is_string() || value.is_array();
   if (value.is_array()) {
     for (const Json& one : value) {
       is_known &= one.is_number_integer();
-      if (is_known) layers.push_back(one.get<int64_t>());
+      if (is_known) add(one.get<int64_t>());
     }
   }
   const std::string text =
@@ -85,30 +90,27 @@ absl::StatusOr<std::vector<int64_t>> SparseLayers(const Json& config) {
     const auto read = std::from_chars(text.data() + std::min(begin, end),
                                       text.data() + end, layer);
     is_known = read.ec == std::errc() && read.ptr == text.data() + end;
-    layers.push_back(layer);
+    add(layer);
     at = end + 1;
   }
   if (is_known) return layers;
   return absl::InvalidArgumentError(FormattedString(
       "config.json: %s is %s; it must be numbers of layers, as an array or in "
       "a string with commas between them",
-      kKey, DumpJson(value)));
+      kKey, ShownJson(value)));
 }
 
 absl::Status NameMlps(const StepLayers& layers, Json* config) {
   INLAY_ASSIGN_OR_RETURN(Json types, layers.List(*config, "mlp_layer_types"));
   if (types.is_null()) {
-    std::vector<int64_t> sparse;
+    std::vector<bool> sparse;
     const bool has_list = JsonFind(*config, "moe_layers_enum") != nullptr;
     if (has_list) {
-      INLAY_ASSIGN_OR_RETURN(sparse, SparseLayers(*config));
+      INLAY_ASSIGN_OR_RETURN(sparse, SparseLayers(*config, layers.count()));
     }
     types = Json::array();
     for (size_t i = 0; i < layers.count(); ++i) {
-      const auto layer = static_cast<int64_t>(i);
-      const bool is_sparse =
-          has_list ? std::count(sparse.begin(), sparse.end(), layer) != 0
-                   : layer >= 3;
+      const bool is_sparse = has_list ? sparse[i] : i >= 3;
       types.push_back(is_sparse ? "sparse" : "dense");
     }
   }
@@ -135,7 +137,7 @@ absl::Status NameHeads(const StepLayers& layers, Json* config) {
       const Json* value = JsonFind(*other, key);
       if (value == nullptr || *value == known) continue;
       return StepNotKnown(FormattedString("%s.%s", kOtherSetting, key), *value,
-                          DumpJson(known));
+                          ShownJson(known));
     }
     const Json* own = JsonFind(*other, "num_attention_heads");
     if (own != nullptr) sliding = *own;
@@ -154,7 +156,7 @@ absl::Status NameHeads(const StepLayers& layers, Json* config) {
     known[FormattedString("%d", i)] = {{"num_attention_heads", sliding}};
   }
   if (*own == known || own->empty()) return absl::OkStatus();
-  return StepNotKnown(kPerLayer, *own, DumpJson(known));
+  return StepNotKnown(kPerLayer, *own, ShownJson(known));
 }
 
 // The value of `list` in all layers of a type.
@@ -189,7 +191,7 @@ absl::Status NameRopes(const StepLayers& layers, Json* config) {
     const Json scaled = Json::array({kFullLayers});
     const Json* only = JsonFind(*config, "yarn_only_types");
     if (scaling != nullptr && only != nullptr && *only != scaled) {
-      return StepNotKnown("yarn_only_types", *only, DumpJson(scaled));
+      return StepNotKnown("yarn_only_types", *only, ShownJson(scaled));
     }
     Json ropes = Json::object();
     for (const char* type : {kFullLayers, kSlidingLayers}) {

@@ -85,13 +85,22 @@ absl::StatusOr<J> Parse(std::string_view text, std::string_view what,
   }
 }
 
-// The offending value in a message, cut so that a hostile file cannot blow the
-// message up.
+// Not in the middle of a character.
+std::string Cut(std::string text, size_t most) {
+  if (text.size() <= most) return text;
+  const auto is_inside = [&](size_t at) {
+    return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
+  };
+  while (most > 0 && is_inside(most)) --most;
+  text.resize(most);
+  return text + "...";
+}
+
+// The offending value in a message.
 std::string Shown(const Json& value) {
-  std::string text =
-      value.is_structured() ? std::string(value.type_name()) : DumpJson(value);
-  if (text.size() > 80) text = text.substr(0, 77) + "...";
-  return text;
+  return Cut(
+      value.is_structured() ? std::string(value.type_name()) : DumpJson(value),
+      77);
 }
 
 template <typename J>
@@ -114,6 +123,11 @@ absl::StatusOr<OrderedJson> ParseOrderedJson(std::string_view text,
 
 std::string DumpJson(const Json& value) { return Dump(value); }
 std::string DumpJson(const OrderedJson& value) { return Dump(value); }
+
+std::string ShownJson(const Json& value) {
+  constexpr size_t kMost = 200;
+  return Cut(DumpJson(value), kMost);
+}
 
 const Json* JsonFind(const Json& object, std::string_view key) {
   if (!object.is_object()) return nullptr;

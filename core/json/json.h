@@ -64,6 +64,8 @@ absl::StatusOr<OrderedJson> ParseOrderedJson(std::string_view text,
 // exception.
 std::string DumpJson(const Json& value);
 std::string DumpJson(const OrderedJson& value);
+// The same for messages, cut so that a hostile file cannot blow them up.
+std::string ShownJson(const Json& value);
 
 // Typed lookups in an object. A missing or null key gives `fallback`; a value
 // of another type (or a number that is not an integer, or out of [min, max]) is

@@ -150,7 +150,7 @@ absl::StatusOr<std::vector<bool>> ReadLayerKinds(const Json& config,
       return absl::UnimplementedError(
           FormattedString("config.json: %s has %s; supported here are %s and "
                           "%s",
-                          key, DumpJson(type), no, yes));
+                          key, ShownJson(type), no, yes));
     }
   }
   return flags;
@@ -197,7 +197,7 @@ absl::StatusOr<std::vector<bool>> ReadRopeLayers(const Json& config,
     return absl::InvalidArgumentError(FormattedString(
         "config.json: no_rope_layers is %s; it must be an array of at least %d "
         "numbers, each 0 or 1",
-        DumpJson(*list), num_layers));
+        ShownJson(*list), num_layers));
   }
   for (int i = 0; i < num_layers; ++i) {
     rope.push_back((*list)[static_cast<size_t>(i)] == 1);

@@ -61,7 +61,7 @@ absl::StatusOr<std::vector<double>> ReadFactors(const Json& object,
       return absl::InvalidArgumentError(FormattedString(
           "config.json: rope scaling's %s holds %s; its members must be "
           "numbers in (0, %g]",
-          key, DumpJson(value), kMaxFactor));
+          key, ShownJson(value), kMaxFactor));
     }
     factors.push_back(factor);
   }

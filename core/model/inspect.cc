@@ -16,6 +16,8 @@ constexpr int64_t kWorkspaceRows = 16;
 OrderedJson ScalarMembers(const Json& config) {
   OrderedJson out = OrderedJson::object();
   for (const auto& [key, value] : config.items()) {
+    // Each is sought among those before it.
+    if (out.size() == kMaxOrderedMembers) break;
     if (!value.is_structured()) out[key] = OrderedJson(value);
   }
   return out;

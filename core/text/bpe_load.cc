@@ -90,7 +90,7 @@ absl::Status CheckDropout(const Json& model) {
   }
   return absl::UnimplementedError(FormattedString(
       "BPE \"dropout\" is %s, allowed: null or 0 (encoding is deterministic)",
-      DumpJson(*dropout).substr(0, 80)));
+      ShownJson(*dropout)));
 }
 
 absl::StatusOr<BpeModel::Options> ReadOptions(const Json& model,

@@ -29,7 +29,7 @@ absl::Status CheckId(const Json& id) {
   }
   return absl::InvalidArgumentError(
       FormattedString("post_processor: id %s, allowed: an integer from 0 to %d",
-                      DumpJson(id).substr(0, 80), kMaxTokenId));
+                      ShownJson(id), kMaxTokenId));
 }
 
 // The ids that a template's special token `name` stands for.

@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<bool>> BambaAttentionLayers(const Json& json,
   return absl::InvalidArgumentError(FormattedString(
       "config.json: attn_layer_indices is %s; it must be an array of layers "
       "from 0 to %d",
-      DumpJson(*list), num_layers - 1));
+      ShownJson(*list), num_layers - 1));
 }
 
 // Half of each head, whatever partial_rotary_factor says outside of

@@ -63,7 +63,7 @@ absl::Status CheckAxK2(const Json& json) {
     return absl::UnimplementedError(
         FormattedString("config.json: layer_types has %s; supported here is "
                         "\"indexed_attention\"",
-                        DumpJson(type)));
+                        ShownJson(type)));
   }
   const bool has_groups = JsonFind(json, "n_group") != nullptr;
   if (has_groups == (JsonFind(json, "topk_group") != nullptr)) {

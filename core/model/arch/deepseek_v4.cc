@@ -74,7 +74,7 @@ absl::Status WrongList(std::string_view key, const Json& list,
                        std::string_view allowed) {
   return absl::InvalidArgumentError(FormattedString(
       "config.json: %s is %s; it must be an array with %s for every layer", key,
-      DumpJson(list), allowed));
+      ShownJson(list), allowed));
 }
 
 // The first num_layers entries of a list, which may have more (of layers that

@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<bool>> ReadExaoneSliding(const Json& json,
     return absl::InvalidArgumentError(FormattedString(
         "config.json: sliding_window_pattern is %s; it must be a number or a "
         "string of L and G",
-        DumpJson(*pattern)));
+        ShownJson(*pattern)));
   }
   // The last layer is full whatever the pattern says.
   for (size_t i = 0; i + 1 < static_cast<size_t>(num_layers); ++i) {

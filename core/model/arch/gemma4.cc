@@ -218,7 +218,7 @@ absl::Status CheckCausal(const Json& json) {
   return absl::UnimplementedError(FormattedString(
       "config.json: use_bidirectional_attention is %s; only causal attention "
       "is supported",
-      DumpJson(*both_ways)));
+      ShownJson(*both_ways)));
 }
 
 absl::StatusOr<Gemma4Config> ReadGemma4Config(const Json& json) {

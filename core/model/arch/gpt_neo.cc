@@ -36,7 +36,7 @@ absl::Status WrongLayers(const char* key, const Json& value, int num_layers) {
   return absl::InvalidArgumentError(FormattedString(
       "config.json: %s is %s; it must say \"global\" or \"local\" for each of "
       "%d layers",
-      key, DumpJson(value), num_layers));
+      key, ShownJson(value), num_layers));
 }
 
 // Adds names, [..], to `local`: whether they are "local". False for others, and

@@ -30,7 +30,7 @@ absl::Status WrongBases(const Json& bases, int num_layers) {
   return absl::InvalidArgumentError(FormattedString(
       "config.json: layer_rope_theta is %s; it must be an array of %d numbers, "
       "0 or above 1",
-      DumpJson(bases), num_layers));
+      ShownJson(bases), num_layers));
 }
 
 // The base of layer `layer`'s rope; 0: it has none.

@@ -45,7 +45,7 @@ absl::StatusOr<std::vector<bool>> GraniteAttentionLayers(
     return absl::InvalidArgumentError(FormattedString(
         "config.json: layer_types is %s; it must be an array of %d times "
         "\"mamba\" or \"attention\"",
-        DumpJson(*types), num_layers));
+        ShownJson(*types), num_layers));
   }
   for (size_t i = 0; i < layers.size(); ++i) layers[i] = attends((*types)[i]);
   return layers;

@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<bool>> ReadSelectingLayers(const Json& json,
       return absl::InvalidArgumentError(FormattedString(
           "config.json: index_topk_pattern is %s; it must be %d letters F and "
           "S",
-          DumpJson(*pattern), num_layers));
+          ShownJson(*pattern), num_layers));
     }
     for (const char letter : letters) selects.push_back(letter == 'F');
     return selects;

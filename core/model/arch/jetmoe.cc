@@ -29,6 +29,9 @@ absl::StatusOr<JetMoeConfig> ReadJetMoeConfig(const Json& json) {
   JetMoeConfig config;
   INLAY_ASSIGN_OR_RETURN(
       config.moe, ReadMoeConfig(json, "intermediate_size", {8, 2, 5632, true}));
+  // Those of attention, too.
+  INLAY_RETURN_IF_ERROR(
+      CheckNumExperts(json, 2 * config.moe.routing.num_experts));
   config.moe.routing.normalised = true;  // whatever norm_topk_prob says
   DecoderDefaults defaults;
   defaults.hidden_size = 2048;

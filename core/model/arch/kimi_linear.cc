@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<bool>> KimiAttentionLayers(const Json& json,
     return absl::InvalidArgumentError(FormattedString(
         "config.json: full_attn_layers is %s; it must be an array of layers "
         "from 1 to %d",
-        DumpJson(*list), num_layers));
+        ShownJson(*list), num_layers));
   }
   for (const Json& layer : *list) {
     attends[static_cast<size_t>(layer.get<int64_t>() - 1)] = true;

@@ -62,7 +62,7 @@ absl::Status LagunaNotKnown(const Json& json, const char* key,
                             std::string_view known) {
   return absl::UnimplementedError(
       FormattedString("config.json: %s is %s; supported here is %s", key,
-                      DumpJson(json[key]), known));
+                      ShownJson(json[key]), known));
 }
 
 // Other engines read these where there are no mlp_layer_types, transformers
@@ -143,7 +143,7 @@ absl::StatusOr<std::vector<int>> ReadLagunaHeads(const Json& json,
   if (is_known) return heads;
   return absl::InvalidArgumentError(FormattedString(
       "config.json: %s is %s; it must be an array of %d numbers from 1 to %d",
-      kKey, DumpJson(*list), count, kMaxHeads));
+      kKey, ShownJson(*list), count, kMaxHeads));
 }
 
 // `gating` where published: true or "per-head", or "per-element"; newer files

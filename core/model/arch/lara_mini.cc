@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<LaraMixer>> ReadLaraMixers(const Json& json,
   return absl::InvalidArgumentError(FormattedString(
       "config.json: layer_types is %s; it must be an array of %d times "
       "\"linear_attention\", \"sliding_attention\" or \"full_attention\"",
-      DumpJson(*types), num_layers));
+      ShownJson(*types), num_layers));
 }
 
 absl::StatusOr<LaraConfig> ReadLaraConfig(const Json& json) {

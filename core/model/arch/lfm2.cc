@@ -49,7 +49,7 @@ absl::StatusOr<std::vector<bool>> Lfm2AttentionLayers(const Json& json,
       return absl::InvalidArgumentError(FormattedString(
           "config.json: layer_types is %s; it must be an array of %d times "
           "\"conv\" or \"full_attention\"",
-          DumpJson(*types), num_layers));
+          ShownJson(*types), num_layers));
     }
     for (size_t i = 0; i < count; ++i) layers[i] = (*types)[i] != "conv";
     return layers;
@@ -65,7 +65,7 @@ absl::StatusOr<std::vector<bool>> Lfm2AttentionLayers(const Json& json,
     return absl::InvalidArgumentError(FormattedString(
         "config.json: full_attn_idxs is %s; it must be an array of layers from "
         "0 to %d",
-        DumpJson(*full), num_layers - 1));
+        ShownJson(*full), num_layers - 1));
   }
   for (const Json& layer : *full) layers[layer.get<size_t>()] = true;
   return layers;
@@ -255,7 +255,7 @@ absl::StatusOr<std::vector<Lfm3Layer>> ReadLfm3Layers(const Json& json,
   return absl::InvalidArgumentError(FormattedString(
       "config.json: layer_types is %s; it must be an array of %d times "
       "\"conv\", \"sliding_attention\" or \"full_attention\"",
-      DumpJson(*types), num_layers));
+      ShownJson(*types), num_layers));
 }
 
 // Half of each head turns, by the frequencies of a whole one, where nothing is

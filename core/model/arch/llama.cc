@@ -56,7 +56,7 @@ absl::StatusOr<std::vector<bool>> ReadImageLayers(const Json& json,
   return absl::InvalidArgumentError(FormattedString(
       "config.json: %s is %s; it must be an array of numbers of layers, not of "
       "all %d",
-      key, DumpJson(list), num_layers));
+      key, ShownJson(list), num_layers));
 }
 
 }  // namespace

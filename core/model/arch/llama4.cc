@@ -69,7 +69,7 @@ absl::StatusOr<std::vector<bool>> ReadMoeLayers(const Json& json,
     return absl::InvalidArgumentError(FormattedString(
         "config.json: moe_layers is %s; it must be an array of layers from 0 "
         "to %d",
-        DumpJson(*list), num_layers - 1));
+        ShownJson(*list), num_layers - 1));
   }
   for (const Json& layer : *list) {
     sparse[static_cast<size_t>(layer.get<int64_t>())] = true;

@@ -177,7 +177,7 @@ absl::Status ExpectSilu(const Json& config, std::string_view key) {
   return absl::UnimplementedError(FormattedString(
       "config.json: %s is %s; the convolutions of this network have \"silu\" "
       "here",
-      key, DumpJson(config[std::string(key)])));
+      key, ShownJson(config[std::string(key)])));
 }
 
 absl::StatusOr<std::vector<int>> QwenWindows(const Json& config,

@@ -20,7 +20,7 @@ absl::StatusOr<float> ReadFloat(const Json& value, std::string_view key) {
     return std::numeric_limits<float>::infinity();
   }
   return absl::InvalidArgumentError(FormattedString(
-      "config.json: %s has %s; it must be a number", key, DumpJson(value)));
+      "config.json: %s has %s; it must be a number", key, ShownJson(value)));
 }
 
 absl::StatusOr<std::vector<float>> ReadFactors(const Json& config,

@@ -67,7 +67,7 @@ absl::StatusOr<std::vector<bool>> ReadLayerFlags(const Json& json,
   if (is_known) return flags;
   return absl::InvalidArgumentError(FormattedString(
       "config.json: %s is %s; it must be an array of %d numbers, each 0 or 1",
-      key, DumpJson(*list), num_layers));
+      key, ShownJson(*list), num_layers));
 }
 
 // layer_types, or hybrid_layer_pattern; the first layer is full where neither

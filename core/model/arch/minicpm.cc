@@ -124,7 +124,7 @@ absl::StatusOr<DecoderSpec> MiniCpmSpec(const Json& json) {
     if (value == nullptr || *value == Json(0)) continue;
     return absl::UnimplementedError(
         FormattedString("config.json: %s is %s; supported here is null", key,
-                        DumpJson(*value)));
+                        ShownJson(*value)));
   }
   DecoderDefaults defaults;
   defaults.max_positions = 2048;

@@ -54,7 +54,7 @@ absl::Status CheckMiniMaxM2(const Json& json) {
   }
   return absl::UnimplementedError(FormattedString(
       "config.json: attn_type_list is %s; supported here is 1 for every layer",
-      DumpJson(*types)));
+      ShownJson(*types)));
 }
 
 absl::StatusOr<DecoderSpec> MiniMaxM2Spec(const Json& json) {

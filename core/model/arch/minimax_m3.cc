@@ -78,7 +78,7 @@ absl::StatusOr<std::vector<bool>> ReadM3Layers(const Json& json, int num_layers,
       !std::all_of(list->begin(), list->end(), is_flag)) {
     return absl::InvalidArgumentError(
         FormattedString("config.json: %s is %s; it must be %d numbers", flags,
-                        DumpJson(*list), num_layers));
+                        ShownJson(*list), num_layers));
   }
   for (const Json& flag : *list) {
     layers.push_back(flag.is_boolean() ? flag.get<bool>()

@@ -68,7 +68,7 @@ absl::StatusOr<std::vector<int>> ReadLayerNumbers(const Json& json,
     return absl::InvalidArgumentError(FormattedString(
         "config.json: %s is %s; it must be an array of a number from 0 to %d "
         "for each of %d layers",
-        key, DumpJson(*list), most, num_layers));
+        key, ShownJson(*list), most, num_layers));
   }
   for (int i = 0; i < num_layers; ++i) {
     numbers.push_back((*list)[static_cast<size_t>(i)].get<int>());

@@ -28,7 +28,7 @@ MlpSpec Expert(const DecoderConfig& config, const std::string& prefix,
 }  // namespace
 
 absl::Status CheckNumExperts(const Json& config, int64_t experts) {
-  constexpr int64_t kMost = 1 << 17;
+  constexpr int64_t kMost = 1 << 16;
   INLAY_ASSIGN_OR_RETURN(
       const int64_t layers,
       JsonInt(config, "num_hidden_layers", 1, 1, kMaxLayers));
@@ -106,7 +106,7 @@ absl::StatusOr<std::vector<bool>> ReadSparseLayers(const Json& config,
     return absl::InvalidArgumentError(FormattedString(
         "config.json: mlp_only_layers is %s; it must be an array of layers "
         "from 0 to %d",
-        DumpJson(*dense), num_layers - 1));
+        ShownJson(*dense), num_layers - 1));
   }
   for (const Json& layer : *dense) {
     sparse[static_cast<size_t>(layer.get<int64_t>())] = false;

@@ -89,7 +89,7 @@ absl::StatusOr<std::vector<bool>> ReadMuseRotates(const Json& json,
   if (rotates.size() == static_cast<size_t>(num_layers)) return rotates;
   return absl::InvalidArgumentError(FormattedString(
       "config.json: layer_rope_theta is %s; it must be an array of %d numbers",
-      DumpJson(*bases), num_layers));
+      ShownJson(*bases), num_layers));
 }
 
 absl::StatusOr<MuseConfig> ReadMuseConfig(const Json& json) {

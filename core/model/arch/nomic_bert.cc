@@ -12,6 +12,7 @@
 
 #include "core/model/arch.h"
 #include "core/model/arch/bert_style.h"
+#include "core/model/arch/moe_style.h"
 #include "core/model/decoder.h"
 #include "core/model/hf_config.h"
 #include "memory/formatted_string.h"
@@ -208,6 +209,8 @@ absl::StatusOr<DecoderSpec> NomicBertSpec(const Json& json,
   INLAY_ASSIGN_OR_RETURN(const NomicConfig nomic, ReadNomic(json));
   INLAY_ASSIGN_OR_RETURN(const Json usual, UsualConfig(json));
   INLAY_ASSIGN_OR_RETURN(const BertConfig config, ReadBertConfig(usual));
+  INLAY_RETURN_IF_ERROR(CheckNumExperts(
+      Json{{"num_hidden_layers", config.layers}}, nomic.num_experts));
   INLAY_ASSIGN_OR_RETURN(
       const int64_t head_dim,
       JsonInt(usual, "head_dim", config.head_dim(), 1, kMaxHeadDim));

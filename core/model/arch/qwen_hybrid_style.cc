@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<bool>> ReadAttentionLayers(const Json& json,
     return absl::InvalidArgumentError(FormattedString(
         "config.json: layer_types is %s; it must be an array of %d times "
         "\"linear_attention\" or \"full_attention\"",
-        DumpJson(*types), num_layers));
+        ShownJson(*types), num_layers));
   }
   for (size_t i = 0; i < layers.size(); ++i) {
     layers[i] = (*types)[i] == "full_attention";

@@ -76,7 +76,7 @@ absl::Status ExpectStep(const Json& json, const DecoderConfig& decoder) {
     if (value == nullptr || *value == known) continue;
     return absl::UnimplementedError(
         FormattedString("config.json: %s is %s; supported here is %s", key,
-                        DumpJson(*value), DumpJson(known)));
+                        ShownJson(*value), ShownJson(known)));
   }
   const Json* gating = JsonFind(json, "gating");
   if (gating == nullptr || *gating == true || *gating == "per-head") {
@@ -84,7 +84,7 @@ absl::Status ExpectStep(const Json& json, const DecoderConfig& decoder) {
   }
   return absl::UnimplementedError(FormattedString(
       "config.json: gating is %s; supported here are true and per-head",
-      DumpJson(*gating)));
+      ShownJson(*gating)));
 }
 
 // Numbers of layers; null and 0 mean none.

@@ -88,7 +88,7 @@ absl::StatusOr<std::vector<bool>> ReadZambaLayers(const Json& json,
   return absl::InvalidArgumentError(FormattedString(
       "config.json: %s is %s; it must be an array of %d times \"mamba\" (or "
       "\"linear_attention\") or \"hybrid\"",
-      key, DumpJson(*types), num_layers));
+      key, ShownJson(*types), num_layers));
 }
 
 absl::StatusOr<MambaSpec> ReadZambaMamba(const Json& json, int64_t hidden) {

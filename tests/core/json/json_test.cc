@@ -132,5 +132,17 @@ TEST(JsonTest, TypedLookupsNameKeyValueAndRange) {
   EXPECT_EQ(JsonFind(Json::array(), "n"), nullptr);
 }
 
+// At most 200 bytes of it, and no piece of a character.
+TEST(JsonTest, MessagesShowTheBeginning) {
+  EXPECT_EQ(ShownJson(Json{{"n", 5}}), "{\"n\":5}");
+  EXPECT_EQ(ShownJson(std::string(198, 'a')),
+            "\"" + std::string(198, 'a') + "\"");
+  EXPECT_EQ(ShownJson(std::string(199, 'a')),
+            "\"" + std::string(199, 'a') + "...");
+  std::string euros;
+  for (int i = 0; i < 100; ++i) euros += "\u20ac";
+  EXPECT_EQ(ShownJson(euros), "\"" + euros.substr(0, 198) + "...");
+}
+
 }  // namespace
 }  // namespace inlay

@@ -322,6 +322,16 @@ TEST_F(LoadModelTest, InspectDescribesAModel) {
   EXPECT_EQ(device_->memory_use().by_class[1], 0u);
 }
 
+// Of a file with ever so many keys some are told, in no time that grows with
+// their square.
+TEST_F(LoadModelTest, InspectTellsSomeOfManyKeys) {
+  Json config = {{"architectures", {"None"}}, {"model_type", "none"}};
+  for (int i = 0; i < 100'000; ++i) config["key" + std::to_string(i)] = i;
+  const auto text = InspectModel(Random(config), *device_, {});
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(ParseJson(*text, "text")->at("config").size(), kMaxOrderedMembers);
+}
+
 TEST_F(LoadModelTest, InspectDescribesWhatIsNotSupported) {
   Json config = SmallLlama();
   config["architectures"] = {"NoSuchModel"};

@@ -76,8 +76,13 @@ TEST(RelativesKeysTest, LayersThatWereChosen) {
   EXPECT_EQ(AttentionAt(spec, 2).qkv[0].name,
             "model.layers.3.self_attn.q_proj");
   const DecoderSpec wider = SpecOf("nemotron_nas", R"({"block_configs": [
-      {"ffn": {"ffn_mult": 24.1}}, {"ffn": {"ffn_mult": 24.0}}, {}, {}]})");
-  ASSERT_EQ(wider.layers.size(), 2u);
+      {"attention": {"no_op": true}, "ffn": {"ffn_mult": 24.1}},
+      {"attention": {"no_op": true}, "ffn": {"ffn_mult": 24.0}},
+      {"attention": {"no_op": true}, "ffn": {"intermediate_size": 40,
+                                             "hidden_act": "silu"}},
+      {"attention": {"no_op": true}, "ffn": {"no_op": true}}]})");
+  ASSERT_EQ(wider.layers.size(), 3u);
+  EXPECT_EQ(std::get<MlpSpec>(wider.layers[2].blocks[0].part).width, 40);
   EXPECT_EQ(std::get<MlpSpec>(wider.layers[0].blocks[0].part).width, 512);
   EXPECT_EQ(std::get<MlpSpec>(wider.layers[1].blocks[0].part).width, 256);
   const DecoderSpec deci = SpecOf("nemotron_nas", R"({"block_configs": null,

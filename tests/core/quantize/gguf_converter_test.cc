@@ -254,8 +254,6 @@ TEST(ConverterFilesErrors, NameTheKey) {
        "deci.attention.head_count_kv"},
       {"nemotron_nas", "deci.attention.head_count_kv", 3, -1.0f, kBadKey,
        "deci.attention.head_count_kv"},
-      {"nemotron_nas", "deci.feed_forward_length", 2, 255.0f, kUnknown,
-       "deci.feed_forward_length"},
       {"nemotron_nas",
        "deci.feed_forward_length",
        0,

@@ -31,8 +31,8 @@ constexpr Wrong kWrong[] = {
      R"({"num_hidden_layers": 1, "block_configs": [{"attention":
          {"n_heads_in_group": 1, "window_length": 8}}]})"},
     {"nemotron_nas", "block_configs",
-     R"({"num_hidden_layers": 1, "block_configs": [{"ffn":
-         {"ffn_mult": 1.0, "sparsify": [1]}}]})"},
+     R"({"num_hidden_layers": 1, "block_configs": [{"attention":
+         {"no_op": true}, "ffn": {"ffn_mult": 1.0, "sparsify": [1]}}]})"},
     {"nemotron_nas", "n_heads_in_group",
      R"({"num_hidden_layers": 1, "block_configs": [{"attention":
          {"n_heads_in_group": 3}}]})",
