@@ -1,5 +1,5 @@
-// Decoder: the Model that BuildDecoder makes. decoder_build.cc fills it,
-// decoder.cc runs it, decoder_narrowed.cc its last layer for a few rows.
+// Decoder: the Model that BuildDecoder makes. decoder_build.cc and
+// decoder_ends.cc fill it, decoder.cc runs it, decoder_narrowed.cc its last layer for a few rows.
 #ifndef INLAY_CORE_MODEL_DECODER_IMPL_H_
 #define INLAY_CORE_MODEL_DECODER_IMPL_H_
 
