@@ -325,11 +325,17 @@ absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
                      block.hyper.present()));
       needs_output_ |=
           layer.parallel || block.finishes() || block.hyper.present();
+      const auto* moe = std::get_if<MoeSpec>(&block_spec.part);
+      layer.keeps_input |= moe != nullptr && moe->routes_ahead;
       layer.defers |= block.deferred;
       defers_ |= block.deferred || block.aside;
       layer.blocks.push_back(std::move(block));
     }
     INLAY_DCHECK(!layer.blocks.back().deferred && !layer.blocks.back().aside);
+    INLAY_DCHECK(!layer.keeps_input ||
+                 !(layer.parallel || spec.streams.has_value() ||
+                   spec.altup.has_value()));
+    keeps_inputs_ |= layer.keeps_input;
     if (!layer_spec.scale.empty()) {
       INLAY_ASSIGN_OR_RETURN(layer.scale,
                              build.weights.Scalar(layer_spec.scale));

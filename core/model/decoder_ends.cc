@@ -179,6 +179,11 @@ absl::Status Decoder::BuildEnds(const DecoderSpec& spec, ModelBuild& build) {
   INLAY_ASSIGN_OR_RETURN(
       final_norm_, Norm::Create(spec.final_norm, spec.hidden_size, DType::kF32,
                                 build.activation, build));
+  if (keeps_inputs_) {
+    INLAY_ASSIGN_OR_RETURN(
+        keep_input_,
+        Norm::Copy(spec.hidden_size, DType::kF32, DType::kF32, build));
+  }
   if (spec.streams.has_value()) {
     INLAY_ASSIGN_OR_RETURN(
         hyper_head_, HyperConnection::Create(*spec.streams, spec.streams->head,
