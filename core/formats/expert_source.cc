@@ -85,14 +85,15 @@ struct Stack {
 };
 
 std::optional<Stack> ParseStack(std::string_view name) {
-  constexpr std::string_view kExperts = ".experts.";
-  const size_t at = name.rfind(kExperts);
+  std::string_view experts = ".experts.";
+  size_t at = name.rfind(experts);
+  if (at == name.npos) at = name.rfind(experts = ".chunk_experts.");
   if (at == name.npos) return std::nullopt;
-  const std::string_view rest = name.substr(at + kExperts.size());
+  const std::string_view rest = name.substr(at + experts.size());
   const size_t dot = rest.find('.');
   const std::string_view kind = dot == rest.npos ? "" : rest.substr(dot);
   if (kind != ".weight" && kind != ".bias") return std::nullopt;
-  return Stack{std::string(name.substr(0, at + kExperts.size())),
+  return Stack{std::string(name.substr(0, at + experts.size())),
                std::string(rest), kind == ".bias"};
 }
 

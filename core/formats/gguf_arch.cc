@@ -88,6 +88,8 @@ constexpr GgufArch kArchs[] = {
      gguf_names::kBailingMoe2},
     {"bailingmoe2", "BailingMoeV2ForCausalLM", "bailing_moe_v2",
      gguf_names::kBailingMoe2},
+    {"bailingmoe", "BailingMoeForCausalLM", "bailing_moe",
+     gguf_names::kBailingMoe},
     {"minimax-m2", "MiniMaxM2ForCausalLM", "minimax_m2",
      gguf_names::kMiniMaxM2},
     {"llama4", "Llama4ForCausalLM", "llama4_text", gguf_names::kLlama4},
@@ -112,6 +114,7 @@ constexpr GgufArch kArchs[] = {
     {"mistral3", "Ministral3ForCausalLM", "ministral3", gguf_names::kLlama},
     {"baichuan", "BaichuanForCausalLM", "baichuan", gguf_names::kLlama},
     {"baichuan", "BaiChuanForCausalLM", "baichuan", gguf_names::kLlama},
+    {"qwen", "QWenLMHeadModel", "qwen", gguf_names::kQwen1},
     {"xverse", "XverseForCausalLM", "xverse", gguf_names::kLlama},
     {"internlm2", "InternLM2ForCausalLM", "internlm2", gguf_names::kInternLm2},
     {"minicpm", "MiniCPMForCausalLM", "minicpm", gguf_names::kLlama},
@@ -147,6 +150,11 @@ constexpr GgufArch kArchs[] = {
     {"phimoe", "PhimoeForCausalLM", "phimoe", gguf_names::kPhimoe},
     {"phimoe", "PhiMoEForCausalLM", "phimoe", gguf_names::kPhimoe},
     {"jais2", "Jais2ForCausalLM", "jais2", gguf_names::kJais2},
+    {"smallthinker", "SmallThinkerForCausalLM", "smallthinker",
+     gguf_names::kSmallThinker},
+    {"grovemoe", "GroveMoeForCausalLM", "grove_moe", gguf_names::kGroveMoe},
+    {"arctic", "ArcticForCausalLM", "arctic", gguf_names::kArctic},
+    {"plm", "PLMForCausalLM", "plm", gguf_names::kPlm},
     {"laguna", "LagunaForCausalLM", "laguna", gguf_names::kLaguna},
     {"step35", "Step3p5ForCausalLM", "step3p5", gguf_names::kStep35},
     {"mimo2", "MiMoV2FlashForCausalLM", "mimo_v2_flash", gguf_names::kMimo2},
@@ -160,6 +168,7 @@ constexpr GgufArch kArchs[] = {
      gguf_names::kExaoneMoe},
     {"deci", "DeciLMForCausalLM", "nemotron-nas", gguf_names::kLlama},
     {"deci", "DeciLMForCausalLM", "deci", gguf_names::kLlama},
+    {"openelm", "OpenELMForCausalLM", "openelm", gguf_names::kOpenElm},
     {"granite_swa", "GraniteSWAForCausalLM", "granite_swa",
      gguf_names::kGraniteSwa},
     {"granite_swa", "GraniteMoeSWAForCausalLM", "granitemoe_swa",
@@ -345,11 +354,13 @@ absl::StatusOr<const GgufArch*> FindGgufArchOf(const Json& config) {
 }
 
 std::string_view GgufJoinedQkv(std::string_view model_type) {
-  if (model_type == "gpt_neox" || model_type == "glm") return "qkv_proj";
+  if (model_type == "gpt_neox" || model_type == "glm" ||
+      model_type == "openelm") {
+    return "qkv_proj";
+  }
   if (model_type == "gpt_bigcode") return "c_attn";
   const bool is_other = model_type == "bloom" || model_type == "falcon" ||
                         model_type == "sarvam_moe" ||
-                        model_type == "bailing_moe" ||
                         model_type == "bailing_moe_v2";
   return is_other ? "query_key_value" : std::string_view();
 }

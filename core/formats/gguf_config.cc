@@ -18,6 +18,7 @@
 #include "core/formats/gguf_gemma3n.h"
 #include "core/formats/gguf_gpt.h"
 #include "core/formats/gguf_granite.h"
+#include "core/formats/gguf_grove.h"
 #include "core/formats/gguf_laguna.h"
 #include "core/formats/gguf_latent.h"
 #include "core/formats/gguf_linear.h"
@@ -25,9 +26,11 @@
 #include "core/formats/gguf_minicpm.h"
 #include "core/formats/gguf_minimax.h"
 #include "core/formats/gguf_muse.h"
+#include "core/formats/gguf_openelm.h"
 #include "core/formats/gguf_rotary.h"
 #include "core/formats/gguf_selective.h"
 #include "core/formats/gguf_sizes.h"
+#include "core/formats/gguf_smallthinker.h"
 #include "core/formats/gguf_step.h"
 #include "core/formats/gguf_windows.h"
 #include "core/formats/gguf_xielu.h"
@@ -44,6 +47,15 @@ absl::Status ReadGpt2(const GgufArchKeys& keys, const GgufSizes& sizes,
   (*config)["n_positions"] = sizes.context;
   (*config)["n_head"] = sizes.heads;
   (*config)["n_inner"] = sizes.inner;
+  return keys.CopyNumber("attention.layer_norm_epsilon", "layer_norm_epsilon",
+                         config);
+}
+
+// Files say nothing of what published code does beyond its length; those of
+// today's converter have the norms' epsilon under LayerNorms' key.
+absl::Status ReadQwen(const GgufArchKeys& keys, Json* config) {
+  (*config)["use_dynamic_ntk"] = false;
+  (*config)["use_logn_attn"] = false;
   return keys.CopyNumber("attention.layer_norm_epsilon", "layer_norm_epsilon",
                          config);
 }
@@ -204,7 +216,7 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     return ReadTemperature(keys, sizes, config);
   }
   if (keys.arch() == "deepseek2" || keys.arch() == "minicpm3" ||
-      keys.arch() == "kimi-linear") {
+      keys.arch() == "plm" || keys.arch() == "kimi-linear") {
     INLAY_RETURN_IF_ERROR(ReadGgufLatent(files, keys, sizes, config));
     return keys.arch() == "kimi-linear"
                ? ReadGgufKimi(files, keys, sizes, config)
@@ -238,8 +250,20 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     return ReadGgufLaguna(files, keys, sizes, config);
   }
   if (keys.arch() == "step35") return ReadGgufStep(files, keys, sizes, config);
+  if (keys.arch() == "smallthinker") {
+    return ReadGgufSmallThinker(keys, sizes, config);
+  }
   if (keys.arch() == "mellum") {
     return ReadGgufMellum(files, keys, sizes, config);
+  }
+  if (keys.arch() == "grovemoe") return ReadGgufGrove(keys, sizes, config);
+  if (keys.arch() == "arctic") {
+    (*config)["moe_layer_frequency"] = 1;
+    (*config)["parallel_attn_mlp_res"] = true;
+    return absl::OkStatus();
+  }
+  if (keys.arch() == "openelm") {
+    return ReadGgufOpenElm(files, keys, sizes, config);
   }
   if (keys.arch() == "deci") return ReadGgufDeci(files, keys, sizes, config);
   if (keys.arch() == "deepseek4") {
@@ -279,6 +303,7 @@ absl::Status ReadFamily(const GgufFiles& files, const GgufArchKeys& keys,
     INLAY_RETURN_IF_ERROR(ReadGgufGraniteSwa(keys, sizes, config));
   }
   if (keys.arch() == "baichuan") return ReadGgufBaichuan(keys, sizes, config);
+  if (keys.arch() == "qwen") return ReadQwen(keys, config);
   if (keys.arch() == "minicpm") {
     INLAY_RETURN_IF_ERROR(ReadGgufMiniCpm(keys, sizes, config));
   }

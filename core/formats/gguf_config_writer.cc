@@ -19,6 +19,7 @@
 #include "core/formats/gguf_gemma_writer.h"
 #include "core/formats/gguf_gpt.h"
 #include "core/formats/gguf_granite.h"
+#include "core/formats/gguf_grove.h"
 #include "core/formats/gguf_key_writer.h"
 #include "core/formats/gguf_laguna.h"
 #include "core/formats/gguf_latent_writer.h"
@@ -27,13 +28,18 @@
 #include "core/formats/gguf_minicpm.h"
 #include "core/formats/gguf_minimax.h"
 #include "core/formats/gguf_muse.h"
+#include "core/formats/gguf_openelm.h"
 #include "core/formats/gguf_rope_writer.h"
 #include "core/formats/gguf_selective.h"
 #include "core/formats/gguf_sizes.h"
+#include "core/formats/gguf_smallthinker.h"
 #include "core/formats/gguf_step.h"
 #include "core/formats/gguf_windows.h"
 #include "core/formats/gguf_xielu.h"
 #include "core/formats/ntk_alpha.h"
+#include "core/formats/openelm_config.h"
+#include "core/formats/qwen_config.h"
+#include "core/formats/smallthinker_config.h"
 #include "core/formats/step_config.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
@@ -111,14 +117,16 @@ class ConfigWriter {
   }
 
   int64_t DefaultKvHeads() const {
-    const bool all =
-        (arch_.model_type == "llama" && !IsMistral()) || arch_.name == "phi3" ||
-        arch_.name == "gptneox" || arch_.name == "olmoe" ||
-        arch_.name == "granitemoe" || arch_.name == "command-r" ||
-        arch_.name == "jais2" || arch_.name == "apertus" ||
-        arch_.name == "cohere2moe" || arch_.name == "baichuan" ||
-        arch_.name == "deepseek2-ocr" || arch_.model_type == "granitemoe_swa" ||
-        arch_.name.starts_with("hunyuan");
+    const bool all = (arch_.model_type == "llama" && !IsMistral()) ||
+                     arch_.name == "phi3" || arch_.name == "gptneox" ||
+                     arch_.name == "olmoe" || arch_.name == "granitemoe" ||
+                     arch_.name == "command-r" || arch_.name == "jais2" ||
+                     arch_.name == "apertus" || arch_.name == "cohere2moe" ||
+                     arch_.name == "baichuan" ||
+                     arch_.name == "deepseek2-ocr" || arch_.name == "qwen" ||
+                     arch_.name == "arctic" || arch_.name == "plm" ||
+                     arch_.model_type == "granitemoe_swa" ||
+                     arch_.name.starts_with("hunyuan");
     return all ? tensors_.heads.query : 0;
   }
 
@@ -142,21 +150,24 @@ class ConfigWriter {
                            keys_.CopySize(PositionsKey(), "context_length"));
     INLAY_RETURN_IF_ERROR(WriteWidth());
     INLAY_RETURN_IF_ERROR(WriteVocabulary());
-    const bool is_deci = arch_.name == "deci";
+    const bool is_openelm = arch_.name == "openelm";
+    const bool has_lists = arch_.name == "deci" || is_openelm;
     INLAY_ASSIGN_OR_RETURN(
         tensors_.heads.query,
-        arch_.name == "laguna" || arch_.name == "step35" || is_deci
+        arch_.name == "laguna" || arch_.name == "step35" || has_lists
             ? keys_.Size("num_attention_heads")
             : keys_.CopySize("num_attention_heads", "attention.head_count"));
-    if (is_deci) {
-      INLAY_ASSIGN_OR_RETURN(tensors_.heads, SetGgufDeciLayers(keys_));
+    if (has_lists) {
+      INLAY_ASSIGN_OR_RETURN(tensors_.heads, is_openelm
+                                                 ? SetGgufOpenElmLayers(keys_)
+                                                 : SetGgufDeciLayers(keys_));
     } else if (arch_.name == "laguna") {
       INLAY_RETURN_IF_ERROR(SetGgufLagunaHeads(keys_));
     }
     if (arch_.name == "step35") {
       INLAY_RETURN_IF_ERROR(SetGgufStepHeads(keys_));
     }
-    if (!is_deci) INLAY_RETURN_IF_ERROR(WriteKvHeads());
+    if (!has_lists) INLAY_RETURN_IF_ERROR(WriteKvHeads());
     INLAY_RETURN_IF_ERROR(WriteEpsilon());
     if (keys_.Has("kv_lora_rank")) {
       return SetGgufLatent(keys_, positions, &tensors_);
@@ -210,7 +221,8 @@ class ConfigWriter {
   // Of the MLPs; where all layers have experts there may be none.
   absl::Status WriteWidth() {
     constexpr char kWidth[] = "feed_forward_length";
-    if (arch_.name.starts_with("nemotron_h") || arch_.name == "deci") {
+    if (arch_.name.starts_with("nemotron_h") || arch_.name == "deci" ||
+        arch_.name == "openelm") {
       return absl::OkStatus();
     }
     if (arch_.name == "lfm2") {  // config.json's is before it is adjusted
@@ -251,7 +263,8 @@ class ConfigWriter {
     for (const std::string_view arch :
          {"deepseek2", "deepseek2-ocr", "deepseek32", "glm-dsa", "kimi-linear",
           "lfm2", "lfm2moe", "minicpm3", "falcon-h1", "exaone-moe", "mistral4",
-          "cohere2moe", "laguna", "deci", "granite_swa"}) {
+          "cohere2moe", "laguna", "deci", "granite_swa", "bailingmoe", "arctic",
+          "plm"}) {
       if (arch_.name == arch)
         return keys_.CopyCount("vocab_size", "vocab_size");
     }
@@ -263,7 +276,7 @@ class ConfigWriter {
   absl::Status WriteKvHeads() {
     constexpr char kHeads[] = "attention.head_count_kv";
     if (arch_.name == "mimo2") return SetGgufMimoHeads(keys_);
-    const bool is_latent = keys_.Has("kv_lora_rank");
+    const bool is_latent = keys_.Has("kv_lora_rank") && arch_.name != "plm";
     if (is_latent) {
       tensors_.heads.key = 1;
     } else {
@@ -343,6 +356,8 @@ class ConfigWriter {
       return SetGgufRecurrent(keys_, head_dim_);
     }
     if (arch_.name == "minimax-m3") return SetGgufMiniMaxM3(keys_);
+    if (arch_.name == "plm") return CheckGgufPlm(keys_);
+    if (arch_.name == "smallthinker") return SetGgufSmallThinker(keys_);
     INLAY_RETURN_IF_ERROR(
         keys_.CheckActivation("hidden_act", {"silu", "swish"}));
     INLAY_RETURN_IF_ERROR(SetGgufRecurrent(keys_, head_dim_));
@@ -355,6 +370,9 @@ class ConfigWriter {
     if (arch_.name == "minimax-01") return SetGgufMiniMax01(keys_);
     if (arch_.name == "minicpm") return SetGgufMiniCpm(keys_);
     if (arch_.name == "baichuan") return SetGgufBaichuan(keys_);
+    if (arch_.name == "qwen") return CheckGgufQwen(keys_);
+    if (arch_.name == "grovemoe") return SetGgufGrove(keys_);
+    if (arch_.name == "arctic") return CheckGgufArctic(keys_);
     if (arch_.name == "smollm3") return CheckGgufSmolLm3(keys_);
     if (arch_.name == "minicpm3") return CheckGgufMiniCpm3(keys_);
     if (arch_.name == "mistral3") return WriteMinistral();
@@ -375,6 +393,7 @@ class ConfigWriter {
     if (arch_.name == "laguna") return SetGgufLaguna(keys_, head_dim_);
     if (arch_.name == "step35") return SetGgufStep(keys_);
     if (arch_.name == "hy_v3") return keys_.Expect("attention_bias", false);
+    if (arch_.name == "bailingmoe") return CheckGgufBailing(keys_);
     if (arch_.name == "bailingmoe2") return CheckGgufSarvam(keys_);
     if (arch_.name == "phimoe") {
       INLAY_RETURN_IF_ERROR(keys_.Expect("router_jitter_noise", 0.01));
@@ -553,18 +572,23 @@ class ConfigWriter {
   GgufConfigTensors tensors_;
 };
 
+// With the usual names of what a family has names of its own for.
+absl::StatusOr<Json> WithUsualKeys(const Json& config, std::string_view arch) {
+  if (arch == "exaone") return WithUsualExaoneNames(config);
+  if (arch == "step35") return WithUsualStepNames(config);
+  if (arch == "qwen") return WithUsualQwenNames(config);
+  if (arch == "openelm") return WithUsualOpenElmNames(config);
+  if (arch == "smallthinker") return WithUsualSmallThinkerNames(config);
+  return config;
+}
+
 }  // namespace
 
 absl::StatusOr<GgufConfigTensors> SetGgufConfig(const Json& config,
                                                 const GgufArch& arch,
                                                 const GgufShapeOf& shape_of,
                                                 GgufWriter* writer) {
-  if (arch.name != "exaone" && arch.name != "step35") {
-    return ConfigWriter(config, arch, shape_of, writer).Write();
-  }
-  INLAY_ASSIGN_OR_RETURN(const Json usual, arch.name == "step35"
-                                               ? WithUsualStepNames(config)
-                                               : WithUsualExaoneNames(config));
+  INLAY_ASSIGN_OR_RETURN(const Json usual, WithUsualKeys(config, arch.name));
   return ConfigWriter(usual, arch, shape_of, writer).Write();
 }
 

@@ -32,6 +32,7 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"deepseek4", "moe_intermediate_size", true},
     {"glm-dsa", "moe_intermediate_size", false},
     {"glm4moe", "moe_intermediate_size", false},
+    {"bailingmoe", "moe_intermediate_size", true},
     {"bailingmoe2", "moe_intermediate_size", false},
     {"minimax-m2", "intermediate_size", true},
     {"llama4", "intermediate_size", false},
@@ -58,6 +59,9 @@ constexpr GgufExpertsRow kExpertArchs[] = {
     {"minimax-01", "intermediate_size", true},
     {"minimax-m3", "intermediate_size", true},
     {"step35", "moe_intermediate_size", true},
+    {"arctic", "intermediate_size", true},
+    {"grovemoe", "moe_intermediate_size", true},
+    {"smallthinker", "moe_intermediate_size", true},
     {"nomic-bert-moe", "intermediate_size", false},
 };
 
@@ -287,10 +291,10 @@ absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
   const bool is_nemotron = keys.arch() == "nemotron_h_moe";
   const bool is_bailing = keys.arch() == "bailingmoe2";
   if (is_bailing) INLAY_RETURN_IF_ERROR(CheckBailingExperts(keys));
-  if (keys.arch() == "glm4moe" || is_bailing || keys.arch() == "dots1" ||
-      keys.arch().starts_with("deepseek") || keys.arch() == "glm-dsa" ||
-      keys.arch() == "kimi-linear" || keys.arch() == "exaone-moe" ||
-      keys.arch() == "mistral4" || is_nemotron) {
+  if (keys.arch() == "glm4moe" || keys.arch().starts_with("bailingmoe") ||
+      keys.arch() == "dots1" || keys.arch().starts_with("deepseek") ||
+      keys.arch() == "glm-dsa" || keys.arch() == "kimi-linear" ||
+      keys.arch() == "exaone-moe" || keys.arch() == "mistral4" || is_nemotron) {
     INLAY_RETURN_IF_ERROR(ReadDeepseekExperts(keys, sizes, *experts, config));
     (*config)["num_shared_experts"] = (*config)["n_shared_experts"];
     (*config)["num_experts"] = *experts;
@@ -313,7 +317,8 @@ absl::Status ReadGgufExperts(const GgufFiles& files, const GgufArchKeys& keys,
   }
   if (found->width != std::string_view("moe_intermediate_size") ||
       keys.arch() == "qwen3moe" || keys.arch() == "qwen3vlmoe" ||
-      keys.arch() == "mimo2" || keys.arch() == "mellum") {
+      keys.arch() == "mimo2" || keys.arch() == "mellum" ||
+      keys.arch() == "smallthinker" || keys.arch() == "grovemoe") {
     return absl::OkStatus();
   }
   constexpr char kShared[] = "expert_shared_feed_forward_length";

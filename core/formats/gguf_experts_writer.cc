@@ -84,6 +84,20 @@ absl::Status SetFirstDeepseekExperts(GgufKeyWriter& keys) {
   return keys.SetF32("expert_weights_scale", 1.0);
 }
 
+// Ling 1's: one expert a token keeps its weight.
+absl::Status SetBailingExperts(GgufKeyWriter& keys) {
+  INLAY_RETURN_IF_ERROR(keys.Expect("routed_scaling_factor", 1.0));
+  INLAY_RETURN_IF_ERROR(SetLeadingLayers(keys));
+  INLAY_RETURN_IF_ERROR(
+      keys.CopySize("num_shared_experts", "expert_shared_count").status());
+  INLAY_ASSIGN_OR_RETURN(const bool normalised,
+                         JsonBool(keys.config(), "norm_topk_prob", true));
+  INLAY_ASSIGN_OR_RETURN(const int64_t used, keys.Size("num_experts_per_tok"));
+  INLAY_RETURN_IF_ERROR(
+      keys.SetBool("expert_weights_norm", normalised && used > 1));
+  return keys.SetF32("expert_weights_scale", 1.0);
+}
+
 absl::Status SetDeepseekExperts(GgufKeyWriter& keys) {
   const Json& config = keys.config();
   const bool is_nemotron = keys.arch() == "nemotron_h_moe";
@@ -361,7 +375,7 @@ absl::Status SetGgufExperts(GgufKeyWriter& keys) {
   // Where experts are as wide as MLPs are, there is the one key.
   const bool has_own = keys.arch() != "llama" && keys.arch() != "olmoe" &&
                        keys.arch() != "phimoe" && keys.arch() != "jamba" &&
-                       keys.arch() != "minimax-01" &&
+                       keys.arch() != "minimax-01" && keys.arch() != "arctic" &&
                        !keys.arch().starts_with("granite");
   if (has_own) {
     INLAY_RETURN_IF_ERROR(
@@ -374,6 +388,7 @@ absl::Status SetGgufExperts(GgufKeyWriter& keys) {
   if (keys.arch() == "cohere2moe") return SetGgufCohereExperts(keys);
   if (keys.arch() == "mimo2") return SetMimoExperts(keys);
   if (keys.arch() == "hy_v3") return SetHyExperts(keys);
+  if (keys.arch() == "bailingmoe") return SetBailingExperts(keys);
   if (keys.arch() == "deepseek") return SetFirstDeepseekExperts(keys);
   if (keys.arch() == "laguna") return SetGgufLagunaExperts(keys);
   if (keys.arch() == "step35") return SetGgufStepExperts(keys);

@@ -14,6 +14,26 @@ absl::Status CheckGgufSarvam(const GgufKeyWriter& keys) {
   return keys.Expect("tie_word_embeddings", false);
 }
 
+// llama.cpp has no head and no gates.
+absl::Status CheckGgufPlm(const GgufKeyWriter& keys) {
+  INLAY_RETURN_IF_ERROR(keys.CheckActivation("hidden_act", {"relu2"}));
+  return keys.Expect("tie_word_embeddings", true);
+}
+
+// As the first, of Ling 1.
+absl::Status CheckGgufBailing(const GgufKeyWriter& keys) {
+  INLAY_RETURN_IF_ERROR(keys.Expect("use_bias", false));
+  INLAY_RETURN_IF_ERROR(keys.Expect("use_qkv_bias", false));
+  INLAY_RETURN_IF_ERROR(keys.Expect("attention_bias", false));
+  return keys.Expect("tie_word_embeddings", false);
+}
+
+// llama.cpp wants a head, and has no other biases.
+absl::Status CheckGgufQwen(const GgufKeyWriter& keys) {
+  INLAY_RETURN_IF_ERROR(keys.Expect("no_bias", true));
+  return keys.Expect("tie_word_embeddings", false);
+}
+
 // Files have none of its factors.
 absl::Status CheckGgufMiniCpm3(const GgufKeyWriter& keys) {
   for (const char* key : {"scale_depth", "dim_model_base"}) {

@@ -11,6 +11,9 @@ namespace inlay {
 
 // UNIMPLEMENTED naming the key of config.json.
 absl::Status CheckGgufSarvam(const GgufKeyWriter& keys);
+absl::Status CheckGgufBailing(const GgufKeyWriter& keys);
+absl::Status CheckGgufPlm(const GgufKeyWriter& keys);
+absl::Status CheckGgufQwen(const GgufKeyWriter& keys);
 absl::Status CheckGgufMiniCpm3(const GgufKeyWriter& keys);
 absl::Status CheckGgufSmolLm3(const GgufKeyWriter& keys);
 

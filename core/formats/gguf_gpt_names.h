@@ -160,6 +160,29 @@ inline constexpr GgufName kBailingMoe2[] = {
     {"blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_experts.down_proj"},
 };
 
+// Ling 1's: q, k and v apart, rows of q and k turned.
+inline constexpr GgufName kBailingMoe[] = {
+    {"token_embd", "model.word_embeddings"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.attention.q_proj", GgufLayout::kQueryRows},
+    {"blk.#.attn_k", "model.layers.#.attention.k_proj", GgufLayout::kKeyRows},
+    {"blk.#.attn_v", "model.layers.#.attention.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.attention.dense"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.mlp.gate"},
+    {"blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.gate_proj"},
+    {"blk.#.ffn_up_exps", "model.layers.#.mlp.experts.up_proj"},
+    {"blk.#.ffn_down_exps", "model.layers.#.mlp.experts.down_proj"},
+    {"blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_experts.gate_proj"},
+    {"blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_experts.up_proj"},
+    {"blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_experts.down_proj"},
+};
+
 inline constexpr GgufName kAfmoe[] = {
     {"token_embd", "model.embed_tokens"},
     {"output_norm", "model.norm"},

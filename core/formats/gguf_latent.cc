@@ -109,7 +109,9 @@ absl::Status ReadGgufLatent(const GgufFiles& files, const GgufArchKeys& keys,
   (*config)["num_key_value_heads"] = sizes.heads;
   config->erase("head_dim");
   config->erase("partial_rotary_factor");
-  if (keys.arch() == "minicpm3") return absl::OkStatus();
+  if (keys.arch() == "minicpm3" || keys.arch() == "plm") {
+    return absl::OkStatus();
+  }
   // Mistral 4's, and those of Mistral Large 3, which say "deepseek2".
   constexpr char kTemperature[] = "attention.temperature_scale";
   INLAY_ASSIGN_OR_RETURN(const auto temperature, keys.Number(kTemperature));

@@ -67,8 +67,8 @@ absl::Status SetTemperature(GgufKeyWriter& keys) {
 absl::Status SetGgufLatent(GgufKeyWriter& keys, int64_t positions,
                            GgufConfigTensors* tensors) {
   INLAY_RETURN_IF_ERROR(keys.Expect("attention_bias", false));
-  const bool is_minicpm = keys.arch() == "minicpm3";
-  if (is_minicpm) {
+  const bool is_plain = keys.arch() == "minicpm3" || keys.arch() == "plm";
+  if (is_plain) {
     INLAY_RETURN_IF_ERROR(keys.Expect("mlp_bias", false));
   } else {
     INLAY_RETURN_IF_ERROR(keys.Expect("rope_interleave", true));
@@ -79,16 +79,18 @@ absl::Status SetGgufLatent(GgufKeyWriter& keys, int64_t positions,
   if (keys.Has("q_lora_rank")) {
     INLAY_RETURN_IF_ERROR(
         keys.CopySize("q_lora_rank", "attention.q_lora_rank").status());
-  } else if (!keys.IsNull("q_lora_rank") && keys.arch() != "kimi-linear") {
+  } else if (!keys.IsNull("q_lora_rank") && keys.arch() != "kimi-linear" &&
+             keys.arch() != "plm") {
     return keys.Size("q_lora_rank").status();
   }
   INLAY_ASSIGN_OR_RETURN(const int64_t key, keys.Size("qk_nope_head_dim"));
   INLAY_ASSIGN_OR_RETURN(const int64_t rope, keys.Size("qk_rope_head_dim"));
   INLAY_ASSIGN_OR_RETURN(const int64_t value, ValueSize(keys));
-  if (is_minicpm) {
+  if (is_plain) {
     INLAY_RETURN_IF_ERROR(keys.SetU32("attention.key_length", key + rope));
     INLAY_RETURN_IF_ERROR(keys.SetU32("attention.value_length", value));
     GgufRopeShape own{rope, positions};
+    if (keys.arch() == "plm") own.theta = 1e5;  // as the family has it
     return SetGgufRope(keys.config(), std::string(keys.arch()), own,
                        &keys.writer(), tensors);
   }

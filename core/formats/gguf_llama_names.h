@@ -1,6 +1,7 @@
 // Tables of gguf_arch.cc: tensors of families that are Llama under names of
 // their own, or with other MLPs.
-// Source: llama.cpp's converter (conversion/internlm.py, deepseek.py).
+// Source: llama.cpp's converter (conversion/internlm.py, deepseek.py,
+// qwen.py).
 #ifndef INLAY_CORE_FORMATS_GGUF_LLAMA_NAMES_H_
 #define INLAY_CORE_FORMATS_GGUF_LLAMA_NAMES_H_
 
@@ -22,6 +23,52 @@ inline constexpr GgufName kInternLm2[] = {
     {"blk.#.ffn_gate", "model.layers.#.feed_forward.w1"},
     {"blk.#.ffn_up", "model.layers.#.feed_forward.w3"},
     {"blk.#.ffn_down", "model.layers.#.feed_forward.w2"},
+};
+
+// The gate of Qwen 1's MLP is its second matrix.
+inline constexpr GgufName kQwen1[] = {
+    {"token_embd", "transformer.wte"},
+    {"output_norm", "transformer.ln_f"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "transformer.h.#.ln_1"},
+    {"blk.#.attn_qkv", "transformer.h.#.attn.c_attn"},
+    {"blk.#.attn_output", "transformer.h.#.attn.c_proj"},
+    {"blk.#.ffn_norm", "transformer.h.#.ln_2"},
+    {"blk.#.ffn_gate", "transformer.h.#.mlp.w2"},
+    {"blk.#.ffn_up", "transformer.h.#.mlp.w1"},
+    {"blk.#.ffn_down", "transformer.h.#.mlp.c_proj"},
+};
+
+// q, k and v, and gate and up, as core/formats/head_source.h presents them.
+inline constexpr GgufName kOpenElm[] = {
+    {"token_embd", "transformer.token_embeddings"},
+    {"output_norm", "transformer.norm"},
+    {"output", "transformer.classifier"},
+    {"blk.#.attn_norm", "transformer.layers.#.attn_norm"},
+    {"blk.#.attn_qkv", "transformer.layers.#.attn.qkv_proj"},
+    {"blk.#.attn_q_norm", "transformer.layers.#.attn.q_norm"},
+    {"blk.#.attn_k_norm", "transformer.layers.#.attn.k_norm"},
+    {"blk.#.attn_output", "transformer.layers.#.attn.out_proj"},
+    {"blk.#.ffn_norm", "transformer.layers.#.ffn_norm"},
+    {"blk.#.ffn_gate", "transformer.layers.#.ffn.gate_proj"},
+    {"blk.#.ffn_up", "transformer.layers.#.ffn.up_proj"},
+    {"blk.#.ffn_down", "transformer.layers.#.ffn.proj_2"},
+};
+
+// Keys and values of the latent stay one matrix.
+inline constexpr GgufName kPlm[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_kv_a_mqa", "model.layers.#.self_attn.kv_a_proj_with_mqa"},
+    {"blk.#.attn_kv_a_norm", "model.layers.#.self_attn.kv_a_layernorm"},
+    {"blk.#.attn_kv_b", "model.layers.#.self_attn.kv_b_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
 };
 
 // Files of Granite SWA have experts' gates and what these gate in one tensor or

@@ -16,6 +16,7 @@
 #include "core/formats/gguf_tokenizer.h"
 #include "core/formats/gguf_vocab.h"
 #include "core/formats/group_source.h"
+#include "core/formats/head_source.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -72,6 +73,10 @@ absl::Status ReadModel(const ModelFilesOptions& options, GgufFiles files,
   INLAY_ASSIGN_OR_RETURN(
       auto stored,
       MakeGgufSource(std::move(files), *arch, config.heads, config.layers));
+  if (arch->name == "openelm") {  // by layers, which parts do not know
+    INLAY_ASSIGN_OR_RETURN(stored,
+                           PresentHeads(model->config, std::move(stored)));
+  }
   INLAY_ASSIGN_OR_RETURN(stored,
                          PresentGgufParts(model->config, std::move(stored)));
   INLAY_ASSIGN_OR_RETURN(stored,

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "core/formats/gguf_deci.h"
+#include "core/formats/gguf_openelm.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -85,9 +86,11 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   const bool is_gemma4 = keys.arch() == "gemma4";
   const bool has_own_heads = is_gemma4 || keys.arch() == "mimo2";
   constexpr char kHeads[] = "attention.head_count";
-  const bool is_deci = keys.arch() == "deci";
-  if (is_deci) {
-    INLAY_RETURN_IF_ERROR(ReadGgufDeciSizes(keys, &sizes));
+  const bool is_openelm = keys.arch() == "openelm";
+  const bool has_lists = keys.arch() == "deci" || is_openelm;
+  if (has_lists) {
+    INLAY_RETURN_IF_ERROR(is_openelm ? ReadGgufOpenElmSizes(keys, &sizes)
+                                     : ReadGgufDeciSizes(keys, &sizes));
   } else if (keys.arch() == "laguna" || keys.arch() == "step35") {
     INLAY_ASSIGN_OR_RETURN(
         const auto heads,
@@ -105,7 +108,7 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
       keys.arch() == "jamba" || keys.arch() == "granitehybrid" || is_nemotron;
   if (has_own_heads) {
     sizes.kv_heads = 1;
-  } else if (!is_mamba && !is_deci) {
+  } else if (!is_mamba && !has_lists) {
     INLAY_RETURN_IF_ERROR(ReadKvHeads(keys, may_lack, &sizes));
   }
   // Where all layers have experts there may be no other width.
@@ -123,7 +126,7 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
         const auto widths,
         keys.LayerInts(kInner, sizes.layers, 1, kMaxGgufSize));
     sizes.inner = widths.front();
-  } else if (!is_mamba && !is_deci) {
+  } else if (!is_mamba && !has_lists) {
     INLAY_ASSIGN_OR_RETURN(sizes.inner, keys.Required(inner, of_layers(inner)));
   }
   const GgufTensor* embedding = files.FindTensor("token_embd.weight");

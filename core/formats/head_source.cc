@@ -1,14 +1,17 @@
 #include "core/formats/head_source.h"
 
+#include <charconv>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_join.h"
 #include "core/formats/describe.h"
+#include "core/formats/openelm_config.h"
 #include "core/formats/sliced_source.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
@@ -24,8 +27,10 @@ struct Layout {
   int64_t groups = 0;
   int64_t queries = 1;
   std::vector<std::string_view> parts = {"q_proj", "k_proj", "v_proj"};
-  // Of a group: how many rows each part has, instead of units.
+  // Of a group: how many rows each part has, instead of units; or those of each
+  // layer (OpenELM).
   std::vector<int64_t> rows = {};
+  std::vector<std::vector<int64_t>> rows_of_layers = {};
 
   int64_t units() const {  // of a group
     return queries + static_cast<int64_t>(parts.size()) - 1;
@@ -135,6 +140,19 @@ absl::StatusOr<std::optional<Layout>> AxK2Layout(const Json& config) {
                               {key_dim + rope_dim, value_dim}});
 }
 
+// q, k and v of as many heads as the layer has, all queries first.
+absl::StatusOr<std::optional<Layout>> OpenElmLayout(const Json& config) {
+  INLAY_ASSIGN_OR_RETURN(const OpenElmLayers layers, ReadOpenElmLayers(config));
+  INLAY_ASSIGN_OR_RETURN(const int64_t head_dim,
+                         ReadHeads(config, "head_dim", 128));
+  Layout layout = {"qkv_proj", 1};
+  for (size_t i = 0; i < layers.heads.size(); ++i) {
+    const int64_t keys = layers.kv_heads[i] * head_dim;
+    layout.rows_of_layers.push_back({layers.heads[i] * head_dim, keys, keys});
+  }
+  return std::optional(std::move(layout));
+}
+
 absl::StatusOr<std::optional<Layout>> ReadLayout(const Json& config) {
   const Json* type = JsonFind(config, "model_type");
   if (type == nullptr) return std::optional<Layout>();
@@ -159,6 +177,7 @@ absl::StatusOr<std::optional<Layout>> ReadLayout(const Json& config) {
       *type == "bailing_moe_v2") {
     return SarvamLayout(config);
   }
+  if (*type == "openelm") return OpenElmLayout(config);
   if (*type == "internlm2") return InternLmLayout(config);
   if (*type == "gpt_bigcode") {
     layout.fused = "c_attn";
@@ -237,8 +256,37 @@ absl::Status AddRowParts(const WeightInfo& info, size_t at,
   return absl::OkStatus();
 }
 
+// `layout` of the layer that the tensor is of.
+absl::StatusOr<Layout> OfLayer(const WeightInfo& info, const Layout& layout) {
+  constexpr std::string_view kLayers = "layers.";
+  const size_t at = info.name.find(kLayers);
+  size_t layer = layout.rows_of_layers.size();
+  if (at != info.name.npos) {
+    const char* begin = info.name.data() + at + kLayers.size();
+    const char* end = info.name.data() + info.name.size();
+    size_t number = 0;
+    const auto parsed = std::from_chars(begin, end, number);
+    if (parsed.ec == std::errc() && parsed.ptr != end && *parsed.ptr == '.') {
+      layer = number;
+    }
+  }
+  if (layer >= layout.rows_of_layers.size()) {
+    return absl::InvalidArgumentError(
+        FormattedString("tensor %s is of none of %d layers", Quoted(info.name),
+                        layout.rows_of_layers.size()));
+  }
+  Layout own = layout;
+  own.rows = layout.rows_of_layers[layer];
+  own.rows_of_layers.clear();
+  return own;
+}
+
 absl::Status AddParts(const WeightInfo& info, size_t at, const Layout& layout,
                       std::vector<SlicedTensor>* tensors) {
+  if (!layout.rows_of_layers.empty()) {
+    INLAY_ASSIGN_OR_RETURN(const Layout own, OfLayer(info, layout));
+    return AddRowParts(info, at, own, tensors);
+  }
   if (!layout.rows.empty()) return AddRowParts(info, at, layout, tensors);
   const bool is_shaped = info.shape.size() == 1 || info.shape.size() == 2;
   const int64_t units = layout.units();
@@ -272,6 +320,9 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> PresentHeads(
   if (!layout.has_value()) return stored;
   const Json* type = JsonFind(config, "model_type");
   const bool is_japanese = *type == "gpt_neox_japanese";
+  // Its MLPs' gates and ups are one matrix, too.
+  const Layout gated = {"ffn.proj_1", 1, 1, {"ffn.gate_proj", "ffn.up_proj"}};
+  const bool is_openelm = *type == "openelm";
   std::vector<SlicedTensor> tensors;
   bool any = false;
   for (const WeightInfo& info : stored->weights()) {
@@ -281,6 +332,12 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> PresentHeads(
         info.shape.size() == 1 && info.bytes > 0) {
       AddRows(info, info.name, 0, info.shape[0], info.shape[0], 1, &tensors);
       tensors.back().info.name.replace(info.name.size() - 5, 5, ".bias");
+      any = true;
+      continue;
+    }
+    if (const size_t mlp = FindFused(info.name, gated.fused);
+        is_openelm && mlp != std::string_view::npos) {
+      INLAY_RETURN_IF_ERROR(AddParts(info, mlp, gated, &tensors));
       any = true;
       continue;
     }

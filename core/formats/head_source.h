@@ -24,6 +24,8 @@ namespace inlay {
 //   internlm2        P.wqkv             the same as the latter
 //   gpt_bigcode      P.c_attn           as gpt_neox's, without multi_query
 //   baichuan         P.W_pack           [q, k, v]
+//   openelm          P.qkv_proj         [q, k, v], as many heads as the layer
+//                                       has
 //   codegen          P.qkv_proj         [4 * (q, v, k) * hidden_size / 4]
 //   sarvam_moe, bailing_moe, bailing_moe_v2
 //                    P.query_key_value  [(heads, kv_heads, kv_heads) *
@@ -32,6 +34,8 @@ namespace inlay {
 // "P.v_proj"; and of
 //   gte, new         P.up_gate_proj     [up, gate]
 // come "P.up_proj" and "P.gate_proj"; and of
+//   openelm          P.ffn.proj_1       [gate, up]
+// come "P.ffn.gate_proj" and "P.ffn.up_proj"; and of
 //   bert             P.up_gated_layer   [up, gate]  (JinaBERT's for code)
 // "P.up_layer" and "P.gate_layer"; and of
 //   lara_mini        P.linear_attn.in_proj  [q, k, v; z; b; a]

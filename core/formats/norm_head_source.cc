@@ -19,11 +19,34 @@ namespace {
 constexpr std::string_view kNormHead = "lm_head.weight";
 // Shorter rows are divided by this (torch.nn.functional.normalize).
 constexpr float kShortestRow = 1e-12f;
+// Of Ling 1's columns.
+constexpr float kAddedLength = 1e-7f;
+
+// What each column of `head` is divided by. Reads it.
+absl::StatusOr<std::vector<float>> ColumnLengths(const WeightSource& stored,
+                                                 const WeightInfo& head) {
+  const auto columns = static_cast<size_t>(head.shape[1]);
+  std::vector<double> squares(columns);
+  std::vector<float> row(columns);
+  for (int64_t i = 0; i < head.shape[0]; ++i) {
+    INLAY_RETURN_IF_ERROR(
+        ReadFloats(stored, head, i, 1, 0, head.shape[1], row.data()));
+    for (size_t j = 0; j < columns; ++j) {
+      squares[j] += static_cast<double>(row[j]) * static_cast<double>(row[j]);
+    }
+  }
+  for (size_t j = 0; j < columns; ++j) {
+    row[j] = static_cast<float>(std::sqrt(squares[j])) + kAddedLength;
+  }
+  return row;
+}
 
 class NormHeadSource final : public WeightSource {
  public:
-  explicit NormHeadSource(std::shared_ptr<const WeightSource> stored)
-      : stored_(std::move(stored)) {}
+  // `lengths`: of columns; empty: rows are divided by their own.
+  NormHeadSource(std::shared_ptr<const WeightSource> stored,
+                 std::vector<float> lengths)
+      : stored_(std::move(stored)), lengths_(std::move(lengths)) {}
 
   absl::Span<const WeightInfo> weights() const override {
     return stored_->weights();
@@ -48,7 +71,11 @@ class NormHeadSource final : public WeightSource {
       INLAY_RETURN_IF_ERROR(ReadFloats(*stored_, info,
                                        static_cast<int64_t>(at / row_bytes), 1,
                                        0, info.shape[1], row.data()));
-      Normalise(&row);
+      if (lengths_.empty()) {
+        Normalise(&row);
+      } else {
+        for (size_t j = 0; j < columns; ++j) row[j] /= lengths_[j];
+      }
       Store(info.dtype, row, own.data());
       const uint64_t count =
           std::min<uint64_t>(row_bytes - within, destination.size() - done);
@@ -83,6 +110,7 @@ class NormHeadSource final : public WeightSource {
   }
 
   std::shared_ptr<const WeightSource> stored_;
+  std::vector<float> lengths_;
 };
 
 }  // namespace
@@ -90,20 +118,30 @@ class NormHeadSource final : public WeightSource {
 absl::StatusOr<std::shared_ptr<const WeightSource>> PresentNormHead(
     const Json& config, std::shared_ptr<const WeightSource> stored) {
   const Json* type = JsonFind(config, "model_type");
-  if (type == nullptr || *type != "baichuan") return stored;
-  INLAY_ASSIGN_OR_RETURN(const bool normalises, BaichuanHasNormHead(config));
+  const bool is_ling = type != nullptr && *type == "bailing_moe";
+  if (type == nullptr || (*type != "baichuan" && !is_ling)) return stored;
+  INLAY_ASSIGN_OR_RETURN(const bool normalises,
+                         is_ling ? JsonBool(config, "norm_head", false)
+                                 : BaichuanHasNormHead(config));
   const WeightInfo* head = stored->Find(kNormHead);
   if (!normalises || head == nullptr) return stored;
   const bool is_plain = head->dtype == DType::kF32 ||
                         head->dtype == DType::kF16 ||
                         head->dtype == DType::kBF16;
-  if (!is_plain || head->shape.size() != 2 || head->shape[1] < 1) {
+  if (!is_plain || head->shape.size() != 2 || head->shape[0] < 1 ||
+      head->shape[1] < 1) {
     return absl::UnimplementedError(FormattedString(
-        "tensor %s, whose rows are normalised, is %s with %d dimensions; "
+        "tensor %s, whose rows or columns are normalised, is %s with %d "
+        "dimensions; "
         "supported is a matrix of f32, f16 or bf16",
         Quoted(head->name), DTypeName(head->dtype), head->shape.size()));
   }
-  return std::make_shared<NormHeadSource>(std::move(stored));
+  std::vector<float> lengths;
+  if (is_ling) {
+    INLAY_ASSIGN_OR_RETURN(lengths, ColumnLengths(*stored, *head));
+  }
+  return std::make_shared<NormHeadSource>(std::move(stored),
+                                          std::move(lengths));
 }
 
 }  // namespace inlay

@@ -14,8 +14,10 @@
 namespace inlay {
 
 // Where config.json is Baichuan 2's (baichuan_config.h), "lm_head.weight" with
-// its rows divided by their lengths, in float32 and rounded to the type they
-// are stored in; it has no mapped address. All else passes through.
+// its rows divided by their lengths, and where it is Ling 1's with `norm_head`
+// its columns by theirs, for which it is read once, in float32 and rounded to
+// the type they are stored in; it has no mapped address. All else passes
+// through.
 // UNIMPLEMENTED for a head of another type than f32, f16 and bf16.
 absl::StatusOr<std::shared_ptr<const WeightSource>> PresentNormHead(
     const Json& config, std::shared_ptr<const WeightSource> stored);

@@ -58,6 +58,10 @@ Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens,
   if (loops_) {
     space.kept = arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
   }
+  if (keeps_inputs_) {
+    space.layer_input =
+        arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
+  }
   space.per_layer = per_layer_inputs_.Place(arena, tokens);
   if (selects_ > 0) {
     space.selection = reinterpret_cast<int32_t*>(
@@ -267,6 +271,13 @@ absl::Status Decoder::AddPart(
   return NormaliseSum(block, step, space);
 }
 
+absl::Status Decoder::BeginLayer(const DecoderLayer& layer, const Step& step,
+                                 const Workspace& space) const {
+  INLAY_RETURN_IF_ERROR(GoRound(layer, step, space));
+  if (!layer.keeps_input) return absl::OkStatus();
+  return keep_input_.Forward(space.hidden, space.layer_input, step.stream);
+}
+
 absl::Status Decoder::GoRound(const DecoderLayer& layer, const Step& step,
                               const Workspace& space) const {
   if (!layer.loop_norm.present()) return absl::OkStatus();
@@ -460,7 +471,7 @@ absl::Status Decoder::ForwardLayers(const Step& step,
     end = first + static_cast<size_t>(range->count);
   }
   for (size_t i = first; i < end; ++i) {
-    INLAY_RETURN_IF_ERROR(GoRound(layers_[i], step, space));
+    INLAY_RETURN_IF_ERROR(BeginLayer(layers_[i], step, space));
     if (i + 1 == layers_.size() && Narrows(step, space)) {
       return ForwardNarrowed(layers_[i], step, space);
     }
@@ -520,7 +531,7 @@ absl::Status Decoder::Forward(const ForwardBatch& batch,
   }
   return ForwardLayers({batch, *device, stream, space.angles, space.scratch,
                         space.kernel, compiles ? &pattern : nullptr, reaches,
-                        space.per_layer, space.selection},
+                        space.per_layer, space.selection, space.layer_input},
                        space);
 }
 

@@ -1,5 +1,6 @@
-// Decoder: the Model that BuildDecoder makes. decoder_build.cc fills it,
-// decoder.cc runs it, decoder_narrowed.cc its last layer for a few rows.
+// Decoder: the Model that BuildDecoder makes. decoder_build.cc and
+// decoder_ends.cc fill it, decoder.cc runs it, decoder_narrowed.cc its last
+// layer for a few rows.
 #ifndef INLAY_CORE_MODEL_DECODER_IMPL_H_
 #define INLAY_CORE_MODEL_DECODER_IMPL_H_
 
@@ -63,8 +64,9 @@ struct DecoderLayer {
   bool defers = false;  // one of the blocks is deferred
   Norm loop_norm;       // LayerSpec
   bool begins_loop = false;
-  Norm pre_norm;       // of all blocks, where parallel ones share it
-  float scale = 1.0f;  // of the residual stream after the blocks
+  bool keeps_input = false;  // MoeSpec::routes_ahead of one of the blocks
+  Norm pre_norm;             // of all blocks, where parallel ones share it
+  float scale = 1.0f;        // of the residual stream after the blocks
   AltUpLayer altup;
   // What follows the first block's mixer, where that is all of the layer.
   LayerChain chain;
@@ -124,7 +126,8 @@ class Decoder : public Model {
     TensorView output;
     // What a layer adds at its end, or what its next block reads.
     TensorView deferred;
-    TensorView kept;  // LayerSpec::loop_norm
+    TensorView kept;         // LayerSpec::loop_norm
+    TensorView layer_input;  // Step
     TensorView per_layer;
     int32_t* selection = nullptr;  // [tokens, selects_]; null where that is 0
     RopeTables::Angles angles;
@@ -216,7 +219,9 @@ class Decoder : public Model {
                              const Workspace& space) const;
   absl::Status ForwardAltUp(const DecoderLayer& layer, const Step& step,
                             const Workspace& space) const;
-  // What comes before the blocks of a layer with a loop_norm.
+  // What comes before the blocks of a layer; of one with a loop_norm.
+  absl::Status BeginLayer(const DecoderLayer& layer, const Step& step,
+                          const Workspace& space) const;
   absl::Status GoRound(const DecoderLayer& layer, const Step& step,
                        const Workspace& space) const;
   static absl::Status NormaliseSum(const DecoderBlock& block, const Step& step,
@@ -272,6 +277,8 @@ class Decoder : public Model {
   bool needs_output_ = false;  // Workspace::output
   bool defers_ = false;        // some layer does
   bool loops_ = false;         // some layer has a loop_norm
+  bool keeps_inputs_ = false;  // some layer does
+  Norm keep_input_;            // copies
   bool narrows_ = false;       // ForwardNarrowed serves the last layer
   // The last layer's, where it leaves out rows, too.
   const AttentionBlock* narrowed_attention_ = nullptr;

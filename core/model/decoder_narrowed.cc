@@ -16,6 +16,10 @@ Decoder::Few Decoder::PlaceFew(Arena& arena, int64_t rows,
   if (defers_) {
     few.space.deferred = arena.TakeMatrix(rows, info_.hidden_size, DType::kF32);
   }
+  if (keeps_inputs_) {
+    few.space.layer_input =
+        arena.TakeMatrix(rows, info_.hidden_size, DType::kF32);
+  }
   if (narrowed_attention_ == nullptr) return few;
   few.context = arena.TakeMatrix(rows, select_context_.desc.width, activation_);
   few.queries = reinterpret_cast<AttentionSequence*>(
@@ -110,7 +114,13 @@ absl::Status Decoder::ForwardNarrowed(const DecoderLayer& layer,
               few.context, residual, y, step.kernel_workspace, step.stream);
         }));
   }
-  INLAY_RETURN_IF_ERROR(ForwardBlock(layer.blocks.back(), step, few.space));
+  Step last = step;
+  if (layer.keeps_input) {
+    INLAY_ASSIGN_OR_RETURN(last.layer_input,
+                           WantedRows(step, select_rows_, space.layer_input,
+                                      few.space.layer_input));
+  }
+  INLAY_RETURN_IF_ERROR(ForwardBlock(layer.blocks.back(), last, few.space));
   INLAY_RETURN_IF_ERROR(FinishLayer(layer, step, few.space));
   return final_norm_.Forward(few.space.hidden, step.batch.hidden, step.stream);
 }

@@ -287,6 +287,10 @@ struct MoeSpec {
   // Of the residual stream, for the router alone; of kind kNone: it reads what
   // experts read.
   NormSpec router_norm;
+  // The router reads the residual stream as it was before the layer's first
+  // block (SmallThinker), without a norm. In layers that are not parallel, of
+  // one residual stream.
+  bool routes_ahead = false;
   float router_scale = 1.0f;    // of the logits
   float router_softcap = 0.0f;  // of the scaled logits; 0: none
   // Tensor [num_experts], RoutingParams, where routing.scales_experts.

@@ -36,8 +36,8 @@ std::optional<Expert> ParseExpert(std::string_view name) {
   std::string_view all;
   size_t at = name.npos;
   for (const std::string_view before :
-       {".experts.", ".norms.", kOutputGroups, "altup_projections.",
-        "altup_unembed_projections."}) {
+       {".experts.", ".chunk_experts.", ".norms.", kOutputGroups,
+        "altup_projections.", "altup_unembed_projections."}) {
     at = name.rfind(all = before);
     if (at != name.npos) break;
   }
@@ -101,7 +101,8 @@ class Planner {
       if (added) return absl::OkStatus();
     }
     constexpr std::string_view kLatent = ".kv_b_proj.weight";
-    if (tensor.name.ends_with(kLatent) && arch_.name != "minicpm3") {
+    if (tensor.name.ends_with(kLatent) && arch_.name != "minicpm3" &&
+        arch_.name != "plm") {
       return AddLatent(tensor);
     }
     if (tensor.name.ends_with(".in_proj_qkvz.weight")) {

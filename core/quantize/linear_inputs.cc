@@ -191,7 +191,9 @@ void AddShared(const SharedTransformerSpec& shared, size_t first,
 void AddExperts(const MoeSpec& moe, size_t first,
                 std::vector<LinearInput>* inputs) {
   LinearInput& all = (*inputs)[first];
-  if (moe.router_norm.kind == NormKind::kNone) all.kept.push_back(&moe.router);
+  if (moe.router_norm.kind == NormKind::kNone && !moe.routes_ahead) {
+    all.kept.push_back(&moe.router);
+  }
   if (moe.shared_gate.has_value()) all.kept.push_back(&*moe.shared_gate);
   if (moe.shared.has_value()) AddReaders(moe.shared->input, &all);
   size_t common = first;

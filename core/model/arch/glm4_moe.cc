@@ -4,9 +4,11 @@
 // 2025): the same with rope on whole heads, experts in all layers and no norms
 // of q and k. Ling 2 (Ant Group, 2025; arXiv:2510.22115): with other names of
 // tensors; q, k and v come apart (core/formats/head_source.h). Sarvam 30B
-// (Sarvam AI, 2026): that with rope on whole heads. Source of its names and
-// defaults, which Ling's files do without: transformers' SarvamMoEConfig and
-// conversion_mapping.py (5.24).
+// (Sarvam AI, 2026): that with rope on whole heads. Ling 1 (arXiv:2503.05139):
+// that without norms of q and k, experts by the softmax of all; its head may
+// have columns of length 1 (core/formats/norm_head_source.h). Source of its
+// names and defaults, which Ling's files do without: transformers'
+// SarvamMoEConfig and conversion_mapping.py (5.24).
 #include "core/model/arch.h"
 #include "core/model/arch/deepseek_style.h"
 #include "core/model/arch/llama_style.h"
@@ -44,7 +46,9 @@ void NameAsLing(DecoderSpec* spec) {
     attention.q_norm.name = name + "query_layernorm";
     attention.k_norm.name = name + "key_layernorm";
     if (auto* moe = std::get_if<MoeSpec>(&blocks[1].part); moe != nullptr) {
-      moe->correction = LayerPrefix(i) + "mlp.gate.expert_bias";
+      if (!moe->correction.empty()) {
+        moe->correction = LayerPrefix(i) + "mlp.gate.expert_bias";
+      }
     }
   }
 }
@@ -66,6 +70,17 @@ absl::Status CheckSarvamKeys(const Json& json, const DeepseekExperts& experts) {
       "config.json: %s is %d; supported here is %d, moe_intermediate_size for "
       "each shared expert",
       kWidth, width, usual));
+}
+
+// What Ling 1's published code has ways for and no published file asks for.
+absl::Status CheckLingKeys(const Json& json) {
+  for (const char* key :
+       {"use_bias", "norm_softmax", "multi_gate", "use_sliding_window"}) {
+    INLAY_RETURN_IF_ERROR(ExpectFlag(json, key, false));
+  }
+  INLAY_ASSIGN_OR_RETURN(const bool tied,
+                         JsonBool(json, "tie_word_embeddings", false));
+  return tied ? ExpectFlag(json, "norm_head", false) : absl::OkStatus();
 }
 
 absl::StatusOr<DecoderSpec> Glm4MoeSpec(const Json& json,
@@ -161,6 +176,41 @@ absl::StatusOr<std::unique_ptr<Model>> MakeSarvamMoe(const Json& own,
   INLAY_ASSIGN_OR_RETURN(DecoderSpec spec,
                          Glm4MoeSpec(json, config, experts, head_norms,
                                      {.theta = 8e6, .partial = 1.0}));
+  NameAsLing(&spec);
+  return BuildDecoder(spec, build);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeBailingMoe(const Json& own,
+                                                      ModelBuild& build) {
+  const Json json =
+      WithUsualNames(own, {{"num_experts", "n_routed_experts"},
+                           {"num_shared_experts", "n_shared_experts"},
+                           {"use_qkv_bias", "attention_bias"}});
+  INLAY_RETURN_IF_ERROR(CheckLingKeys(json));
+  DecoderDefaults sizes;
+  sizes.vocab_size = 126464;
+  sizes.hidden_size = 2048;
+  sizes.intermediate_size = 1408;
+  sizes.num_layers = 28;
+  sizes.num_heads = 16;
+  sizes.num_kv_heads = 4;
+  sizes.max_positions = 16384;
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
+                         ReadDecoderConfig(json, sizes));
+  DeepseekDefaults defaults;
+  defaults.moe = {64, 6, 1408, true};
+  defaults.num_dense = 0;
+  defaults.num_shared = 0;
+  INLAY_ASSIGN_OR_RETURN(DeepseekExperts experts,
+                         ReadDeepseekExperts(json, defaults));
+  RoutingDesc& routing = experts.moe.routing;
+  routing.score = RoutingScore::kSoftmax;
+  if (routing.top_k == 1) routing.normalised = false;
+  INLAY_ASSIGN_OR_RETURN(DecoderSpec spec,
+                         LlamaDeepseekDecoder(json, config, experts));
+  for (LayerSpec& layer : spec.layers) {
+    std::get<AttentionSpec>(layer.blocks[0].part).output.bias = false;
+  }
   NameAsLing(&spec);
   return BuildDecoder(spec, build);
 }

@@ -88,6 +88,12 @@ absl::Status Moe::CreateRouter(const MoeSpec& spec, int64_t hidden_size,
         router_norm_, Norm::Create(spec.router_norm, hidden_size, DType::kF32,
                                    build.activation, build));
   }
+  routes_ahead_ = spec.routes_ahead;
+  if (routes_ahead_) {
+    INLAY_DCHECK(!router_norm_.present());
+    INLAY_ASSIGN_OR_RETURN(router_norm_, Norm::Copy(hidden_size, DType::kF32,
+                                                    build.activation, build));
+  }
   INLAY_ASSIGN_OR_RETURN(
       router_, Linear::Create(spec.router, LinearOutput::kFloat, build));
   router_scale_ = spec.router_scale;
@@ -329,7 +335,8 @@ absl::Status Moe::Route(const Step& step, const BlockInput& x,
   TensorView input = x.normalised;
   if (router_norm_.present()) {
     input = scratch.routed_by;
-    INLAY_RETURN_IF_ERROR(router_norm_.Forward(x.hidden, input, step.stream));
+    INLAY_RETURN_IF_ERROR(router_norm_.Forward(
+        routes_ahead_ ? step.layer_input : x.hidden, input, step.stream));
   }
   INLAY_RETURN_IF_ERROR(router_.Forward(input, {}, scratch.logits,
                                         step.kernel_workspace, step.stream));

@@ -102,7 +102,8 @@ class Moe : public Sublayer, public ChainedMlp {
                               const TensorView& residual, const TensorView& y,
                               const Scratch& scratch) const;
 
-  Norm router_norm_;
+  Norm router_norm_;           // or what copies, where routes_ahead_
+  bool routes_ahead_ = false;  // MoeSpec
   Linear router_;
   float router_scale_ = 1.0f;
   float router_softcap_ = 0.0f;

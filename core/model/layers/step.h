@@ -40,6 +40,9 @@ struct Step {
   // Of models that select keys: AttentionParams::selection, from the layer that
   // has selected to the next one that does.
   int32_t* selection = nullptr;
+  // The residual stream as the layer's first block found it, float32, where a
+  // mixture is routed by that (MoeSpec::routes_ahead).
+  TensorView layer_input;
 };
 
 // What a part reads: the residual stream [tokens, hidden_size], float32,

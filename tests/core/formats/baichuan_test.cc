@@ -121,10 +121,43 @@ TEST(NormHeadSourceTest, RowsHaveLengthOne) {
   }
 }
 
+// Ling 1's: columns of lengths 5, 2 and 0.
+TEST(NormHeadSourceTest, ColumnsHaveLengthOne) {
+  const Json config = {{"model_type", "bailing_moe"}, {"norm_head", true}};
+  const std::vector<float> rows = {3, -2, 0, 4, 0, 0};
+  const std::vector<float> wanted = {0.6f, -1, 0, 0.8f, 0, 0};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    const auto source = PresentNormHead(config, Heads(dtype, rows));
+    ASSERT_TRUE(source.ok()) << source.status();
+    const WeightInfo* head = (*source)->Find("lm_head.weight");
+    ASSERT_NE(head, nullptr);
+    for (const size_t piece : {size_t{5}, head->bytes}) {
+      std::vector<std::byte> bytes(head->bytes);
+      for (size_t at = 0; at < bytes.size(); at += piece) {
+        ASSERT_TRUE(
+            (*source)
+                ->Read(*head, at, absl::MakeSpan(bytes).subspan(at, piece))
+                .ok());
+      }
+      // And 1e-7 that is added to each length.
+      const float unit = dtype == DType::kF32 ? 0x1p-22f : 0x1p-8f;
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        EXPECT_NEAR(At(dtype, bytes, i), wanted[i], unit) << i;
+      }
+    }
+  }
+  auto empty = std::make_shared<MemoryWeights>(true);
+  empty->Add("lm_head.weight", DType::kF32, {0, int64_t{1} << 60}, nullptr);
+  EXPECT_EQ(PresentNormHead(config, empty).status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
 TEST(NormHeadSourceTest, OthersPassThrough) {
   const auto stored = Heads(DType::kF32, {3, 0, 4});
   for (const Json& config :
        {Json{{"model_type", "baichuan"}, {"vocab_size", 64000}},
+        Json{{"model_type", "bailing_moe"}, {"norm_head", false}},
         Json{{"model_type", "llama"}, {"norm_head", true}}, Json::object()}) {
     EXPECT_EQ(*PresentNormHead(config, stored), stored) << config;
   }

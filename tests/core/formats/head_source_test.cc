@@ -148,6 +148,52 @@ TEST(HeadSourceTest, GroupsOfInternLm2) {
   EXPECT_THAT(rows("v_proj"), ElementsAre(3, 7));
 }
 
+// Layers with heads of their own; gates and ups in one matrix.
+TEST(HeadSourceTest, LayersOfOpenElm) {
+  const Json config = {{"model_type", "openelm"},
+                       {"head_dim", 2},
+                       {"model_dim", 2},
+                       {"num_transformer_layers", 2},
+                       {"num_query_heads", {1, 2}},
+                       {"num_kv_heads", {1, 1}},
+                       {"ffn_multipliers", {1, 1}}};
+  std::vector<uint16_t> numbers(16);
+  std::iota(numbers.begin(), numbers.end(), uint16_t{0});
+  auto weights = std::make_shared<MemoryWeights>(true);
+  const std::string layers = "transformer.layers.";
+  weights->Add(layers + "0.attn.qkv_proj.weight", DType::kBF16, {6, 1},
+               numbers.data());
+  weights->Add(layers + "1.attn.qkv_proj.weight", DType::kBF16, {8, 1},
+               numbers.data());
+  weights->Add(layers + "1.ffn.proj_1.weight", DType::kBF16, {4, 1},
+               numbers.data());
+  const auto source = PresentHeads(config, weights);
+  ASSERT_TRUE(source.ok()) << source.status();
+  const auto rows = [&](const std::string& name) {
+    const WeightInfo* info = (*source)->Find(layers + name + ".weight");
+    return info == nullptr ? std::vector<uint16_t>()
+                           : ReadPieces(**source, *info, 2);
+  };
+  EXPECT_THAT(rows("0.attn.q_proj"), ElementsAre(0, 1));
+  EXPECT_THAT(rows("0.attn.v_proj"), ElementsAre(4, 5));
+  EXPECT_THAT(rows("1.attn.q_proj"), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(rows("1.attn.k_proj"), ElementsAre(4, 5));
+  EXPECT_THAT(rows("1.ffn.gate_proj"), ElementsAre(0, 1));
+  EXPECT_THAT(rows("1.ffn.up_proj"), ElementsAre(2, 3));
+  EXPECT_EQ((*source)->weights().size(), 8u);
+  // Of no layer, of another count of rows.
+  for (const auto& [name, count] :
+       {std::pair{"2.attn.qkv_proj.weight", int64_t{8}},
+        std::pair{"x.attn.qkv_proj.weight", int64_t{8}},
+        std::pair{"0.attn.qkv_proj.weight", int64_t{8}}}) {
+    auto wrong = std::make_shared<MemoryWeights>(true);
+    wrong->Add(layers + name, DType::kBF16, {count, 1}, numbers.data());
+    const absl::Status status = PresentHeads(config, wrong).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(name));
+  }
+}
+
 // Two heads of two rows, and a bias by a name of its own.
 TEST(HeadSourceTest, RelativesOfNeox) {
   for (const char* type : {"persimmon", "gpt_neox_japanese"}) {

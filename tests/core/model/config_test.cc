@@ -77,6 +77,11 @@ Json SmallConfig(const std::string& architecture) {
       architecture.starts_with("BaiChuan")) {
     config["num_key_value_heads"] = config["num_attention_heads"];
   }
+  if (architecture.starts_with("OpenELM")) {
+    config["num_query_heads"] = {4, 2};
+    config["num_kv_heads"] = {2, 1};
+    config["ffn_multipliers"] = {1.0, 1.5};
+  }
   if (architecture.starts_with("JinaBert")) {
     config["position_embedding_type"] = "alibi";
     config["feed_forward_type"] = "geglu";

@@ -59,13 +59,13 @@ TEST_P(ConvertedGguf, TensorsAreThePublishedOnes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ConvertedGguf,
-                         ::testing::Values("llama3", "gemma", "phi3", "gpt2",
-                                           "nemotron_nas", "granite_swa",
-                                           "minimax_m3", "step3p5"),
-                         [](const auto& info) {
-                           return std::string(info.param);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, ConvertedGguf,
+    ::testing::Values("llama3", "gemma", "phi3", "gpt2", "nemotron_nas",
+                      "granite_swa", "minimax_m3", "step3p5", "qwen",
+                      "smallthinker", "bailing_moe", "openelm", "grove_moe",
+                      "arctic", "plm"),
+    [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace inlay

@@ -41,7 +41,7 @@ inline std::vector<const char*> AllGoldenModels() {
 inline bool IsLatent(const std::string& model) {
   return model.starts_with("deepseek_v") || model == "glm_moe_dsa" ||
          model == "glm4_moe_lite" || model == "minicpm3" ||
-         model == "mistral4" || model == "axk2";
+         model == "mistral4" || model == "axk2" || model == "plm";
 }
 
 // All matrices and vectors in float32, exactly.

@@ -35,6 +35,9 @@ inline constexpr const char* kWidths[] = {"hidden_size",
                                           "gated_norm_rank",
                                           "moe_intermediate_size",
                                           "expert_ffn_hidden_size",
+                                          "moe_ffn_hidden_size",
+                                          "parallel_expert_intermediate_size",
+                                          "model_dim",
                                           "shared_intermediate_size",
                                           "shared_expert_intermediate_size",
                                           "moe_shared_expert_intermediate_size",
@@ -69,12 +72,13 @@ inline Json WithoutChoices(Json config) {
   }
   // Its experts' inputs are weighted, which allows one a token.
   if (config["model_type"] == "llama4_text") config["num_local_experts"] = 1;
-  for (const char* all : {"num_experts", "num_local_experts",
-                          "n_routed_experts", "moe_num_experts"}) {
+  for (const char* all :
+       {"num_experts", "num_local_experts", "n_routed_experts",
+        "moe_num_experts", "moe_num_primary_experts"}) {
     if (!config.contains(all) || !config[all].is_number_integer()) continue;
-    for (const char* chosen :
-         {"num_experts_per_tok", "num_experts_per_token", "experts_per_token",
-          "top_k_experts", "moe_k", "moe_top_k"}) {
+    for (const char* chosen : {"num_experts_per_tok", "num_experts_per_token",
+                               "experts_per_token", "top_k_experts", "moe_k",
+                               "moe_top_k", "moe_num_active_primary_experts"}) {
       if (config.contains(chosen)) config[chosen] = config[all];
     }
   }
@@ -99,6 +103,9 @@ inline Json InWholeBlocks(Json config) {
     if (!config.contains(key) || !config[key].is_number_integer()) continue;
     config[key] = (config[key].get<int64_t>() + 31) / 32 * 32;
   }
+  // Each matrix has half of it.
+  if (config["model_type"] == "qwen") config["intermediate_size"] = 64;
+  if (config["model_type"] == "openelm") config["ffn_dim_divisor"] = 32;
   // Three heads of 16.
   if (config["model_type"] == "baichuan") config["num_attention_heads"] = 4;
   if (config.contains("attention_other_setting")) {
@@ -115,12 +122,15 @@ inline Json Wider(Json config) {
       sizes[key] = sizes[key].get<int64_t>() * factor;
     }
   };
-  const int64_t hidden = config[config.contains("n_embd")    ? "n_embd"
-                                : config.contains("d_model") ? "d_model"
-                                                             : "hidden_size"];
+  const int64_t hidden = config[config.contains("n_embd")      ? "n_embd"
+                                : config.contains("d_model")   ? "d_model"
+                                : config.contains("model_dim") ? "model_dim"
+                                                               : "hidden_size"];
   for (const char* key : kHeads) multiply(config, key, kWidth / hidden);
-  if (config.contains("num_attention_heads_per_layer")) {
-    for (Json& heads : config["num_attention_heads_per_layer"]) {
+  for (const char* key :
+       {"num_attention_heads_per_layer", "num_query_heads", "num_kv_heads"}) {
+    if (!config.contains(key) || !config[key].is_array()) continue;
+    for (Json& heads : config[key]) {
       heads = heads.get<int64_t>() * (kWidth / hidden);
     }
   }
@@ -142,6 +152,10 @@ inline Json Wider(Json config) {
     if (config.contains(key) && config[key].is_number_integer()) {
       config[key] = kWidth;
     }
+  }
+  if (config["model_type"] == "qwen") config["intermediate_size"] = 2 * kWidth;
+  if (config["model_type"] == "openelm") {
+    config["ffn_multipliers"] = {1.0, 2.0};
   }
   return config;
 }

@@ -181,7 +181,26 @@ INSTANTIATE_TEST_SUITE_P(
         ConverterFile{"granitemoe_swa",
                       R"({"rope_theta": 50000.0, "layer_rope_theta": null})",
                       {"attention.key_length", "attention.value_length"}},
-        ConverterFile{"minimax_m3", "{}", {"vocab_size"}}),
+        ConverterFile{"minimax_m3", "{}", {"vocab_size"}},
+        // The converter has the epsilon under LayerNorms' key, where its own
+        // loader does not look.
+        ConverterFile{"qwen",
+                      "{}",
+                      {"attention.head_count_kv", "attention.key_length",
+                       "attention.value_length", "rope.dimension_count",
+                       "attention.layer_norm_epsilon",
+                       "attention.layer_norm_rms_epsilon", "vocab_size"}},
+        ConverterFile{
+            "smallthinker", "{}", {"rope.dimension_count", "vocab_size"}},
+        ConverterFile{"bailing_moe",
+                      "{}",
+                      {"attention.key_length", "attention.value_length"}},
+        ConverterFile{"openelm", "{}", {"vocab_size"}},
+        ConverterFile{
+            "grove_moe", "{}", {"rope.dimension_count", "vocab_size"}},
+        ConverterFile{
+            "arctic", "{}", {"attention.key_length", "attention.value_length"}},
+        ConverterFile{"plm"}),
     [](const auto& info) { return std::string(info.param.model); });
 
 // One number of a key of the converter's file becomes another; without it the

@@ -184,7 +184,8 @@ INSTANTIATE_TEST_SUITE_P(
         "solar_open", "youtu", "internlm3", "sarvam_moe", "iquestcoder",
         "internlm2", "minicpm", "orion", "deepseek", "deepseek_ocr2",
         "muse_glimmer", "nemotron_nas", "granite_swa", "minimax_m3",
-        "deepseek_v4", "step3p5", "baichuan", "baichuan2_13b"),
+        "deepseek_v4", "step3p5", "baichuan", "baichuan2_13b", "qwen",
+        "smallthinker", "bailing_moe", "openelm", "grove_moe", "arctic", "plm"),
     [](const auto& info) { return std::string(info.param); });
 
 // Names, shapes and values against the converter's, from its description
@@ -262,7 +263,8 @@ INSTANTIATE_TEST_SUITE_P(
         "mistral4", "dbrx", "apertus", "glm", "cohere2_moe", "mimo_v2_flash",
         "mellum", "hy_v3", "laguna", "solar_open", "youtu", "internlm3",
         "sarvam_moe", "iquestcoder", "minicpm", "orion", "deepseek",
-        "deepseek_ocr2", "step3p5", "baichuan", "baichuan2_13b"),
+        "deepseek_ocr2", "step3p5", "baichuan", "baichuan2_13b", "qwen",
+        "smallthinker", "bailing_moe", "arctic"),
     [](const auto& info) { return std::string(info.param); });
 
 // --- Shapes that no golden model has.

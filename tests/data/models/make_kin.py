@@ -60,6 +60,24 @@ def baichuan(tensors, keys):
     return tensors
 
 
+def qwen(tensors, keys):
+    """q, k and v in one matrix, one after another; names of GPT-2, and the MLP's gate is its second."""
+    tensors = renamed(tensors, [('model.embed_tokens', 'transformer.wte'), ('model.norm', 'transformer.ln_f'), ('model.layers', 'transformer.h'), ('input_layernorm', 'ln_1'),
+                                ('post_attention_layernorm', 'ln_2'), ('self_attn.o_proj', 'attn.c_proj'), ('self_attn', 'attn'), ('mlp.up_proj', 'mlp.w1'),
+                                ('mlp.gate_proj', 'mlp.w2'), ('mlp.down_proj', 'mlp.c_proj')])
+    for query in [n for n in tensors if '.q_proj.' in n]:
+        tensors[query.replace('q_proj', 'c_attn')] = torch.cat([tensors.pop(query.replace('q_proj', f'{part}_proj')) for part in 'qkv'])
+    return tensors
+
+
+def bailing_moe(tensors, keys):
+    """As deepseek; q, k and v in one matrix, one after another, under other names."""
+    tensors = renamed(deepseek(tensors, keys), [('embed_tokens', 'word_embeddings'), ('self_attn.o_proj', 'attention.dense'), ('self_attn', 'attention')])
+    for query in [n for n in tensors if '.q_proj.' in n]:
+        tensors[query.replace('q_proj', 'query_key_value')] = torch.cat([tensors.pop(query.replace('q_proj', f'{part}_proj')) for part in 'qkv'])
+    return tensors
+
+
 def as_it_is(tensors, keys):
     return tensors
 
@@ -107,7 +125,16 @@ FAMILIES = {
                                               scoring_func='softmax'), 'Qwen2Moe',
                  dict(n_routed_experts=None, n_shared_experts=None, first_k_dense_replace=None, moe_layer_freq=None, scoring_func=None, num_experts=3,
                       shared_expert_intermediate_size=16, mlp_only_layers=[0], qkv_bias=False), deepseek),
+    'bailing_moe': ('BailingMoe', 'bailing_moe', dict(EXPERTS, num_attention_heads=4, num_experts=3, num_shared_experts=2, first_k_dense_replace=0, norm_topk_prob=True, norm_head=False,
+                                                      norm_softmax=False, use_bias=False, use_qkv_bias=False, tie_word_embeddings=False, moe_intermediate_size=8, embedding_dropout=0.0,
+                                                      output_dropout=0.0, output_router_logits=False, pretraining_tp=1),
+                    'Qwen2Moe', dict(num_shared_experts=None, first_k_dense_replace=None, shared_expert_intermediate_size=16, qkv_bias=False), bailing_moe),
     'baichuan': ('BaiChuan', 'baichuan', dict(num_key_value_heads=None), 'Llama', {}, baichuan),
+    'qwen': ('QWenLMHeadModel', 'qwen', dict(num_hidden_layers=2, kv_channels=16, layer_norm_epsilon=1e-3, seq_length=512, rotary_emb_base=10000, rotary_pct=1.0, no_bias=True,
+                                             use_dynamic_ntk=True, use_logn_attn=True, use_flash_attn='auto', scale_attn_weights=True, softmax_in_fp32=False, onnx_safe=None,
+                                             emb_dropout_prob=0.0, attn_dropout_prob=0.0, bf16=True, fp16=False, fp32=False, num_key_value_heads=None, rms_norm_eps=None,
+                                             rope_theta=None, hidden_act=None),
+             'Qwen2', dict(intermediate_size=16, num_key_value_heads=2, rms_norm_eps=1e-3, rope_theta=10000.0, hidden_act='silu'), qwen),
     'nemotron_nas': ('DeciLM', 'nemotron-nas', dict(hidden_size=16, num_hidden_layers=4, intermediate_size=None, num_key_value_heads=None, block_configs=BLOCKS),
                      'Llama', dict(block_configs=None), as_it_is),
 }
@@ -117,9 +144,10 @@ def write(name):
     prefix, model_type, keys, other, others, publish = FAMILIES[name]
     torch.manual_seed(11)
     keys = dict(COMMON, **keys)
-    rest = {k: v for k, v in dict(keys, **others).items() if v is not None and k not in ('rope_theta', 'torch_dtype')}
+    same = dict(keys, **others)
+    rest = {k: v for k, v in same.items() if v is not None and k not in ('rope_theta', 'torch_dtype')}
     partial = dict(partial_rotary_factor=1.0) if other == 'StableLm' else {}
-    config = getattr(transformers, other + 'Config')(**rest, rope_parameters=dict(rope_type='default', rope_theta=keys['rope_theta'], **partial))
+    config = getattr(transformers, other + 'Config')(**rest, rope_parameters=dict(rope_type='default', rope_theta=same['rope_theta'], **partial))
     blocks = keys.get('block_configs')
     model = getattr(transformers, other + 'ForCausalLM')(config)
     if blocks is not None:
@@ -137,11 +165,14 @@ def write(name):
     saved = safetensors.torch.load_file(folder / 'model.safetensors')
     tensors = publish(saved, keys)
     safetensors.torch.save_file({n: t.contiguous() for n, t in tensors.items()}, folder / 'model.safetensors', metadata=dict(format='pt'))
-    architecture = prefix + 'ForCausalLM'
-    keys = dict(architectures=[architecture], model_type=model_type, **{k: v for k, v in keys.items() if k != 'num_key_value_heads' or v is not None})
+    architecture = prefix if prefix.endswith('Model') else prefix + 'ForCausalLM'
+    absent = ('num_key_value_heads', 'rms_norm_eps', 'rope_theta', 'hidden_act')
+    keys = dict(architectures=[architecture], model_type=model_type, **{k: v for k, v in keys.items() if k not in absent or v is not None})
     (folder / 'config.json').write_text(json.dumps(keys, indent=1) + '\n')
     # As transformers 5 writes it with the code that is published beside the weights.
-    newer = dict(rope_parameters=dict(rope_type='default', rope_theta=keys.pop('rope_theta')), dtype=keys.pop('torch_dtype'))
+    newer = dict(dtype=keys.pop('torch_dtype'))
+    if 'rope_theta' in keys:
+        newer['rope_parameters'] = dict(rope_type='default', rope_theta=keys.pop('rope_theta'))
     keys.pop('rope_scaling')
     (folder / 'config_v5.json').write_text(json.dumps(dict(keys, **newer), indent=1) + '\n')
     cases = [clear_case(reference, changed(reference), n) for n in (1, 130)]

@@ -1,0 +1,285 @@
+// Keys of families whose published files bring code of their own, and which are
+// made of parts that others have: what they mean, and what is refused by name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/model/load_model.h"
+#include "tests/core/model/golden_models.h"
+
+namespace inlay {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr auto kBadNumber = absl::StatusCode::kInvalidArgument;
+constexpr auto kNotThere = absl::StatusCode::kUnimplemented;
+
+// Of any weights; keys that are null in `changes` are not there.
+DecoderSpec ComposedSpec(const char* model, const char* changes,
+                         const char* config = "config.json") {
+  const auto device = Cpu(1);
+  ModelFiles files = Open(model, config);
+  files.config.merge_patch(*ParseJson(changes, "changes"));
+  files.random = RandomWeights{};
+  auto spec = DescribeDecoder(files, *device);
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return spec.ok() ? *std::move(spec) : DecoderSpec();
+}
+
+template <typename Part>
+const Part& PartAt(const DecoderSpec& spec, size_t layer, size_t block) {
+  return std::get<Part>(spec.layers[layer].blocks[block].part);
+}
+
+TEST(QwenOneTest, Layers) {
+  for (const char* config : {"config.json", "config_v5.json"}) {
+    SCOPED_TRACE(config);
+    const DecoderSpec spec = ComposedSpec("qwen", "{}", config);
+    EXPECT_EQ(spec.max_positions, 512);
+    EXPECT_EQ(spec.final_norm.epsilon, 1e-3f);
+    const auto& attention = PartAt<AttentionSpec>(spec, 1, 0);
+    ASSERT_EQ(attention.qkv.size(), 1u);
+    EXPECT_EQ(attention.qkv[0].n, 96);
+    EXPECT_TRUE(attention.qkv[0].bias);
+    EXPECT_FALSE(attention.output.bias);
+    const auto& mlp = PartAt<MlpSpec>(spec, 1, 1);
+    EXPECT_EQ(mlp.width, 16);
+    EXPECT_EQ(mlp.input[0].name, "transformer.h.1.mlp.w2");
+  }
+}
+
+// The context ends where the published code goes on otherwise.
+TEST(QwenOneTest, Positions) {
+  const auto positions = [](const char* changes) {
+    return ComposedSpec("qwen", changes).max_positions;
+  };
+  EXPECT_EQ(positions(R"({"seq_length": 128})"), 128);
+  EXPECT_EQ(positions(R"({"seq_length": 128, "use_logn_attn": false})"), 128);
+  EXPECT_EQ(positions(R"({"seq_length": 128, "use_dynamic_ntk": false})"), 128);
+  EXPECT_EQ(positions(R"({"seq_length": 128, "use_dynamic_ntk": false,
+                          "use_logn_attn": false})"),
+            512);
+  EXPECT_EQ(positions(R"({"seq_length": 4096})"), 512);
+  EXPECT_EQ(positions(R"({"seq_length": null})"), 512);
+  const DecoderSpec half = ComposedSpec("qwen", R"({"rotary_pct": 0.5,
+      "rotary_emb_base": 500})");
+  EXPECT_EQ(half.ropes[0].rotary_dim, 8);
+  EXPECT_EQ(half.ropes[0].theta, 500.0);
+}
+
+TEST(SmallThinkerTest, Layers) {
+  for (const char* config : {"config.json", "config_v5.json"}) {
+    SCOPED_TRACE(config);
+    const DecoderSpec spec = ComposedSpec("smallthinker", "{}", config);
+    EXPECT_EQ(PartAt<AttentionSpec>(spec, 0, 0).rope, -1);
+    EXPECT_EQ(PartAt<AttentionSpec>(spec, 0, 0).window, 0);
+    EXPECT_EQ(PartAt<AttentionSpec>(spec, 1, 0).rope, 0);
+    EXPECT_EQ(PartAt<AttentionSpec>(spec, 1, 0).window, 32);
+    EXPECT_EQ(spec.ropes[0].theta, 1.5e6);
+    const auto& moe = PartAt<MoeSpec>(spec, 1, 1);
+    EXPECT_TRUE(moe.routes_ahead);
+    EXPECT_EQ(moe.routing.score, RoutingScore::kSigmoid);
+    EXPECT_TRUE(moe.routing.normalised);
+    EXPECT_EQ(moe.routing.top_k, 2);
+    EXPECT_EQ(moe.experts[3].activation, Activation::kRelu);
+    EXPECT_EQ(moe.experts[3].width, 16);
+  }
+  const DecoderSpec other = ComposedSpec("smallthinker", R"({
+      "moe_primary_router_apply_softmax": true, "norm_topk_prob": false,
+      "rope_layout": null, "sliding_window_layout": null})");
+  const auto& moe = PartAt<MoeSpec>(other, 0, 1);
+  EXPECT_EQ(moe.routing.score, RoutingScore::kSoftmax);
+  EXPECT_TRUE(moe.routing.normalised);
+  EXPECT_EQ(PartAt<AttentionSpec>(other, 0, 0).rope, 0);
+  EXPECT_EQ(PartAt<AttentionSpec>(other, 1, 0).window, 0);
+}
+
+TEST(LingOneTest, Layers) {
+  const DecoderSpec spec = ComposedSpec("bailing_moe", "{}");
+  const auto& attention = PartAt<AttentionSpec>(spec, 0, 0);
+  EXPECT_EQ(attention.qkv[2].name, "model.layers.0.attention.v_proj");
+  EXPECT_EQ(attention.q_norm.kind, NormKind::kNone);
+  const auto& moe = PartAt<MoeSpec>(spec, 0, 1);
+  EXPECT_EQ(moe.routing.score, RoutingScore::kSoftmax);
+  EXPECT_TRUE(moe.routing.normalised);
+  EXPECT_EQ(moe.correction, "");
+  EXPECT_EQ(moe.shared->width, 16);
+  const DecoderSpec other = ComposedSpec("bailing_moe", R"({
+      "num_experts_per_tok": 1, "first_k_dense_replace": 1,
+      "num_shared_experts": null, "use_qkv_bias": true})");
+  PartAt<MlpSpec>(other, 0, 1);
+  EXPECT_FALSE(PartAt<MoeSpec>(other, 1, 1).routing.normalised);
+  EXPECT_FALSE(PartAt<MoeSpec>(other, 1, 1).shared.has_value());
+  EXPECT_TRUE(PartAt<AttentionSpec>(other, 1, 0).qkv[0].bias);
+  EXPECT_FALSE(PartAt<AttentionSpec>(other, 1, 0).output.bias);
+}
+
+TEST(OpenElmTest, Layers) {
+  const DecoderSpec spec = ComposedSpec("openelm", "{}");
+  EXPECT_EQ(spec.max_positions, 512);
+  EXPECT_TRUE(spec.head.empty());
+  const auto& first = PartAt<AttentionSpec>(spec, 0, 0);
+  EXPECT_EQ(first.num_heads, 2);
+  EXPECT_EQ(first.num_kv_heads, 1);
+  EXPECT_EQ(first.q_norm.epsilon, 1e-6f);
+  const auto& second = PartAt<AttentionSpec>(spec, 1, 0);
+  EXPECT_EQ(second.num_heads, 4);
+  EXPECT_EQ(second.num_kv_heads, 2);
+  EXPECT_EQ(second.output.k, 64);
+  EXPECT_EQ(PartAt<MlpSpec>(spec, 0, 1).width, 16);
+  EXPECT_EQ(PartAt<MlpSpec>(spec, 1, 1).width, 32);
+  // 32 * 1.1 = 35.2: the multiple of 32 next to it; of 64 a whole one; of 30
+  // the next one is less than nine tenths of it.
+  const auto width = [](const char* changes) {
+    return PartAt<MlpSpec>(ComposedSpec("openelm", changes), 1, 1).width;
+  };
+  EXPECT_EQ(width(R"({"ffn_dim_divisor": 32})"), 32);
+  EXPECT_EQ(width(R"({"ffn_dim_divisor": 64})"), 64);
+  EXPECT_EQ(width(R"({"ffn_dim_divisor": 30})"), 60);
+  const DecoderSpec other = ComposedSpec("openelm", R"({
+      "share_input_output_layers": null, "normalize_qk_projections": null})");
+  EXPECT_EQ(other.head, "transformer.classifier");
+  EXPECT_EQ(PartAt<AttentionSpec>(other, 0, 0).q_norm.kind, NormKind::kNone);
+}
+
+TEST(GroveMoeTest, Groups) {
+  const DecoderSpec spec = ComposedSpec("grove_moe", "{}");
+  ASSERT_EQ(spec.layers[1].blocks.size(), 3u);
+  EXPECT_TRUE(spec.layers[1].blocks[1].deferred);
+  const auto& small = PartAt<MoeSpec>(spec, 1, 2);
+  EXPECT_EQ(small.routing.scale, 0.05f);
+  EXPECT_EQ(small.router.name, PartAt<MoeSpec>(spec, 1, 1).router.name);
+  for (const size_t e : {2, 3}) {
+    EXPECT_EQ(small.experts[e].output.name,
+              "model.layers.1.mlp.chunk_experts.1.down_proj");
+  }
+  EXPECT_EQ(small.experts[0].width, 16);
+  const DecoderSpec other = ComposedSpec("grove_moe", R"({
+      "parallel_expert_intermediate_size": null, "mlp_only_layers": [0]})");
+  EXPECT_EQ(PartAt<MoeSpec>(other, 1, 2).experts[0].width, 128);
+  EXPECT_EQ(other.layers[0].blocks.size(), 2u);
+}
+
+TEST(ArcticTest, Layers) {
+  const DecoderSpec spec = ComposedSpec("arctic", "{}");
+  ASSERT_EQ(spec.layers[0].blocks.size(), 3u);
+  EXPECT_TRUE(spec.layers[0].blocks[0].deferred);
+  EXPECT_EQ(spec.layers[0].blocks[0].pre_norm.name,
+            "model.layers.0.post_attention_layernorm");
+  EXPECT_TRUE(PartAt<MoeSpec>(spec, 0, 0).routing.normalised);
+  EXPECT_EQ(PartAt<MlpSpec>(spec, 0, 2).width, 32);
+  // Every second layer has experts where config.json is silent, in the place of
+  // the MLP.
+  const DecoderSpec other = ComposedSpec("arctic", R"({
+      "moe_layer_frequency": null, "parallel_attn_mlp_res": null,
+      "sliding_window": 7})");
+  EXPECT_EQ(PartAt<MlpSpec>(other, 0, 1).input[1].name,
+            "model.layers.0.block_sparse_moe.mlp.w3");
+  EXPECT_EQ(other.layers[1].blocks.size(), 2u);
+  EXPECT_EQ(PartAt<MoeSpec>(other, 1, 1).experts[2].width, 8);
+  EXPECT_EQ(PartAt<AttentionSpec>(other, 1, 0).window, 7);
+}
+
+TEST(PlmTest, Layers) {
+  for (const char* config : {"config.json", "config_v5.json"}) {
+    SCOPED_TRACE(config);
+    const DecoderSpec spec = ComposedSpec("plm", "{}", config);
+    const auto& attention = PartAt<LatentAttentionSpec>(spec, 1, 0);
+    EXPECT_EQ(attention.query.size(), 1u);
+    EXPECT_EQ(attention.rope_dim, 8);
+    EXPECT_EQ(attention.norm.epsilon, 1e-3f);
+    EXPECT_EQ(attention.rope_style, RopeStyle::kInterleaved);
+    EXPECT_EQ(spec.ropes[0].theta, 1e5);
+    const auto& mlp = PartAt<MlpSpec>(spec, 1, 1);
+    EXPECT_FALSE(mlp.gated);
+    EXPECT_EQ(mlp.activation, Activation::kReluSquared);
+  }
+}
+
+struct ComposedRefusal {
+  const char* model;
+  const char* key;  // that the message names
+  const char* changes;
+  absl::StatusCode code = kNotThere;
+};
+constexpr ComposedRefusal kComposedRefusals[] = {
+    {"qwen", "no_bias", R"({"no_bias": false})"},
+    {"qwen", "scale_attn_weights", R"({"scale_attn_weights": false})"},
+    {"qwen", "kv_channels", R"({"kv_channels": 8})"},
+    {"qwen", "intermediate_size", R"({"intermediate_size": 33})", kBadNumber},
+    {"qwen", "seq_length", R"({"seq_length": 0})", kBadNumber},
+    {"qwen", "use_dynamic_ntk", R"({"use_dynamic_ntk": "yes"})", kBadNumber},
+    {"qwen", "partial_rotary_factor", R"({"rotary_pct": 2.0})", kBadNumber},
+    {"smallthinker", "moe_enable_early_router",
+     R"({"moe_enable_early_router": false})"},
+    {"smallthinker", "moe_enable_secondary_experts",
+     R"({"moe_enable_secondary_experts": true})"},
+    {"smallthinker", "moe_shared_primary_experts",
+     R"({"moe_shared_primary_experts": 1})"},
+    {"smallthinker", "use_qk_norm", R"({"use_qk_norm": true})"},
+    {"smallthinker", "moe_layer_layout", R"({"moe_layer_layout": [0, 1]})"},
+    {"smallthinker", "rope_layout", R"({"rope_layout": [1]})", kBadNumber},
+    {"smallthinker", "rope_layout", R"({"rope_layout": [1, 2]})", kBadNumber},
+    {"smallthinker", "rope_layout", R"({"rope_layout": {"0": 1}})", kBadNumber},
+    {"smallthinker", "sliding_window_layout", R"({"sliding_window_layout": 1})",
+     kBadNumber},
+    {"smallthinker", "num_experts_per_tok",
+     R"({"moe_num_active_primary_experts": 5})", kBadNumber},
+    {"bailing_moe", "use_bias", R"({"use_bias": true})"},
+    {"bailing_moe", "norm_softmax", R"({"norm_softmax": true})"},
+    {"bailing_moe", "multi_gate", R"({"multi_gate": true})"},
+    {"bailing_moe", "use_sliding_window", R"({"use_sliding_window": true})"},
+    {"bailing_moe", "norm_head",
+     R"({"norm_head": true, "tie_word_embeddings": true})"},
+    {"openelm", "ffn_with_glu", R"({"ffn_with_glu": false})"},
+    {"openelm", "normalization_layer_name",
+     R"({"normalization_layer_name": "layer_norm"})"},
+    {"openelm", "num_query_heads", R"({"num_query_heads": [2]})", kBadNumber},
+    {"openelm", "num_query_heads", R"({"num_query_heads": [2, 4.5]})",
+     kBadNumber},
+    {"openelm", "num_query_heads", R"({"num_query_heads": [2, 1000000]})",
+     kBadNumber},
+    {"openelm", "num_kv_heads", R"({"num_kv_heads": [1, 3]})", kBadNumber},
+    {"openelm", "num_kv_heads", R"({"num_kv_heads": 1})", kBadNumber},
+    {"openelm", "ffn_multipliers", R"({"ffn_multipliers": [1, -1]})",
+     kBadNumber},
+    {"openelm", "ffn_multipliers", R"({"ffn_multipliers": [1, 1000000]})",
+     kBadNumber},
+    {"openelm", "ffn_dim_divisor", R"({"ffn_dim_divisor": 0})", kBadNumber},
+    {"openelm", "activation_fn_name", R"({"activation_fn_name": "tanhshrink"})",
+     kNotThere},
+    {"grove_moe", "num_experts_per_group", R"({"num_experts_per_group": 3})",
+     kBadNumber},
+    {"grove_moe", "parallel_expert_intermediate_size",
+     R"({"parallel_expert_intermediate_size": 0})", kBadNumber},
+    {"grove_moe", "expert_group_scale", R"({"expert_group_scale": 0})",
+     kBadNumber},
+    {"arctic", "moe_layer_frequency", R"({"moe_layer_frequency": 0})",
+     kBadNumber},
+    {"arctic", "attention_bias", R"({"attention_bias": true})"},
+    {"arctic", "head_dim", R"({"head_dim": 8})"},
+    {"plm", "q_lora_rank", R"({"q_lora_rank": 16})"},
+    {"plm", "attention_bias", R"({"attention_bias": true})"},
+    {"plm", "mlp_bias", R"({"mlp_bias": true})"},
+    {"plm", "kv_lora_rank", R"({"kv_lora_rank": 0})", kBadNumber},
+};
+
+TEST(ComposedFamilies, RefusalsNameTheKey) {
+  const auto device = Cpu(1);
+  for (const ComposedRefusal& row : kComposedRefusals) {
+    SCOPED_TRACE(::testing::Message() << row.model << ' ' << row.changes);
+    ModelFiles files = Open(row.model, "config.json");
+    files.config.update(*ParseJson(row.changes, "changes"));
+    const absl::Status status = PlanModel(files, *device, {}).status();
+    EXPECT_EQ(status.code(), row.code) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(row.key));
+  }
+}
+
+}  // namespace
+}  // namespace inlay
