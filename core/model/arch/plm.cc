@@ -20,7 +20,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakePlm(const Json& json,
   if (JsonFind(json, kQueryRank) != nullptr) {
     return absl::UnimplementedError(
         FormattedString("config.json: %s is %s; supported here is null",
-                        kQueryRank, DumpJson(*JsonFind(json, kQueryRank))));
+                        kQueryRank, ShownJson(*JsonFind(json, kQueryRank))));
   }
   Json plain = json;
   plain[kQueryRank] = nullptr;

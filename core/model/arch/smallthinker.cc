@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<bool>> ReadLayout(const Json& json,
   if (is_list) return flags;
   return absl::InvalidArgumentError(FormattedString(
       "config.json: %s is %s; it must be an array of %d numbers, each 0 or 1",
-      key, DumpJson(*list), num_layers));
+      key, ShownJson(*list), num_layers));
 }
 
 // What configurations of the family have names for and the published code has
@@ -48,7 +48,7 @@ absl::Status ExpectPublishedLayers(const Json& json, int num_layers) {
     if (value == nullptr || *value == false || *value == 0) continue;
     return absl::UnimplementedError(
         FormattedString("config.json: %s is %s; supported here is none", key,
-                        DumpJson(*value)));
+                        ShownJson(*value)));
   }
   constexpr char kLayers[] = "moe_layer_layout";
   INLAY_ASSIGN_OR_RETURN(const std::vector<bool> sparse,
