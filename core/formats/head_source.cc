@@ -275,10 +275,8 @@ absl::StatusOr<Layout> OfLayer(const WeightInfo& info, const Layout& layout) {
         FormattedString("tensor %s is of none of %d layers", Quoted(info.name),
                         layout.rows_of_layers.size()));
   }
-  Layout own = layout;
-  own.rows = layout.rows_of_layers[layer];
-  own.rows_of_layers.clear();
-  return own;
+  return Layout{layout.fused, layout.groups, layout.queries, layout.parts,
+                layout.rows_of_layers[layer]};
 }
 
 absl::Status AddParts(const WeightInfo& info, size_t at, const Layout& layout,
