@@ -18,7 +18,7 @@ constexpr uint64_t kMaxWork = uint64_t{1} << 29;
 
 // Merges, and the text of all of them. The largest vocabularies have some
 // 600,000 with 10 MB; one takes some 200 bytes of memory.
-constexpr size_t kMaxMerges = size_t{3} << 19;
+constexpr size_t kMaxMerges = size_t{1} << 20;
 constexpr uint64_t kMaxMergeBytes = uint64_t{64} << 20;
 
 struct Merge {
