@@ -344,7 +344,7 @@ constexpr RefusedKey kRefused[] = {
     {"jetmoe", "together they may be",
      R"({"num_local_experts": 1024, "num_hidden_layers": 64})", kBad},
     {"nemotron_nas", "must have 4 entries", R"({"block_configs": [{}]})", kBad},
-    {"nemotron_nas", "it must divide num_attention_heads",
+    {"nemotron_nas", "n_heads_in_group",
      R"({"num_hidden_layers": 1, "block_configs": [
         {"attention": {"n_heads_in_group": 3}}]})",
      kBad},
