@@ -139,7 +139,7 @@ absl::Status ReadGgufDeci(const GgufFiles& files, const GgufArchKeys& keys,
       attention = {{"n_heads_in_group", all.heads[i] / all.kv_heads[i]}};
     }
     Json ffn = {{"no_op", true}};
-    if (all.widths[i] != 0) ffn = {{"intermediate_size", all.widths[i]}};
+    if (all.widths[i] != 0) ffn = NasMlp(all.widths[i], sizes.hidden);
     blocks.push_back({{"attention", attention}, {"ffn", ffn}});
   }
   (*config)[kNasBlocks] = std::move(blocks);

@@ -130,4 +130,11 @@ absl::StatusOr<std::vector<NasLayer>> ReadNasBlocks(const Json& config,
   return layers;
 }
 
+Json NasMlp(int64_t width, int64_t hidden_size) {
+  if (width % kNasMultiple != 0) return {{"intermediate_size", width}};
+  // The middle of what is rounded up to it.
+  return {{"ffn_mult", 1.5 * static_cast<double>(width - kNasMultiple / 2) /
+                           static_cast<double>(hidden_size)}};
+}
+
 }  // namespace inlay

@@ -29,6 +29,10 @@ absl::StatusOr<std::vector<NasLayer>> ReadNasBlocks(const Json& config,
                                                     int64_t num_heads,
                                                     int64_t hidden_size);
 
+// An entry's ffn of this width: by the factor that makes it, as published files
+// have it, where one does.
+Json NasMlp(int64_t width, int64_t hidden_size);
+
 }  // namespace inlay
 
 #endif  // INLAY_CORE_FORMATS_NAS_BLOCKS_H_

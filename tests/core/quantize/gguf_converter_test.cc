@@ -460,6 +460,9 @@ TEST(ConverterFilesConfig, SaysWhatKeysSay) {
   EXPECT_EQ(deci["block_configs"][1]["attention"]["no_op"], true);
   EXPECT_EQ(deci["block_configs"][3]["attention"]["n_heads_in_group"], 1);
   EXPECT_EQ(deci["block_configs"][2]["ffn"]["ffn_mult"], 36.0);
+  const Json odd =
+      read({"nemotron_nas", "deci.feed_forward_length", 2, 255.0f, kFine, ""});
+  EXPECT_EQ(odd["block_configs"][2]["ffn"]["intermediate_size"], 255);
 }
 
 }  // namespace
