@@ -52,6 +52,9 @@ class GgufImatrix {
           "general.type is %s, allowed: \"imatrix\"",
           type.has_value() ? Quoted(*type) : std::string("not there")));
     }
+    if (files_.files.size() != 1) {
+      return absl::InvalidArgumentError("split files, allowed: one");
+    }
     Imatrix imatrix;
     for (const GgufTensor& tensor : files_.header().tensors) {
       std::string_view name = tensor.info.name;
