@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
@@ -16,8 +14,8 @@ namespace inlay {
 namespace {
 
 std::string Floats(const std::vector<float>& values) {
-  std::string bytes(values.size() * sizeof(float), '\0');
-  std::memcpy(bytes.data(), values.data(), bytes.size());
+  std::string bytes;
+  for (const float value : values) bytes += Raw(value);
   return bytes;
 }
 
