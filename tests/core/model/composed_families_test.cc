@@ -19,18 +19,6 @@ using ::testing::HasSubstr;
 constexpr auto kBadNumber = absl::StatusCode::kInvalidArgument;
 constexpr auto kNotThere = absl::StatusCode::kUnimplemented;
 
-// Of any weights; keys that are null in `changes` are not there.
-DecoderSpec ComposedSpec(const char* model, const char* changes,
-                         const char* config = "config.json") {
-  const auto device = Cpu(1);
-  ModelFiles files = Open(model, config);
-  files.config.merge_patch(*ParseJson(changes, "changes"));
-  files.random = RandomWeights{};
-  auto spec = DescribeDecoder(files, *device);
-  EXPECT_TRUE(spec.ok()) << spec.status();
-  return spec.ok() ? *std::move(spec) : DecoderSpec();
-}
-
 template <typename Part>
 const Part& PartAt(const DecoderSpec& spec, size_t layer, size_t block) {
   return std::get<Part>(spec.layers[layer].blocks[block].part);
@@ -39,7 +27,7 @@ const Part& PartAt(const DecoderSpec& spec, size_t layer, size_t block) {
 TEST(QwenOneTest, Layers) {
   for (const char* config : {"config.json", "config_v5.json"}) {
     SCOPED_TRACE(config);
-    const DecoderSpec spec = ComposedSpec("qwen", "{}", config);
+    const DecoderSpec spec = SpecOf("qwen", "{}", config);
     EXPECT_EQ(spec.max_positions, 512);
     EXPECT_EQ(spec.final_norm.epsilon, 1e-3f);
     const auto& attention = PartAt<AttentionSpec>(spec, 1, 0);
@@ -56,7 +44,7 @@ TEST(QwenOneTest, Layers) {
 // The context ends where the published code goes on otherwise.
 TEST(QwenOneTest, Positions) {
   const auto positions = [](const char* changes) {
-    return ComposedSpec("qwen", changes).max_positions;
+    return SpecOf("qwen", changes).max_positions;
   };
   EXPECT_EQ(positions(R"({"seq_length": 128})"), 128);
   EXPECT_EQ(positions(R"({"seq_length": 128, "use_logn_attn": false})"), 128);
@@ -66,7 +54,7 @@ TEST(QwenOneTest, Positions) {
             512);
   EXPECT_EQ(positions(R"({"seq_length": 4096})"), 512);
   EXPECT_EQ(positions(R"({"seq_length": null})"), 512);
-  const DecoderSpec half = ComposedSpec("qwen", R"({"rotary_pct": 0.5,
+  const DecoderSpec half = SpecOf("qwen", R"({"rotary_pct": 0.5,
       "rotary_emb_base": 500})");
   EXPECT_EQ(half.ropes[0].rotary_dim, 8);
   EXPECT_EQ(half.ropes[0].theta, 500.0);
@@ -75,7 +63,7 @@ TEST(QwenOneTest, Positions) {
 TEST(SmallThinkerTest, Layers) {
   for (const char* config : {"config.json", "config_v5.json"}) {
     SCOPED_TRACE(config);
-    const DecoderSpec spec = ComposedSpec("smallthinker", "{}", config);
+    const DecoderSpec spec = SpecOf("smallthinker", "{}", config);
     EXPECT_EQ(PartAt<AttentionSpec>(spec, 0, 0).rope, -1);
     EXPECT_EQ(PartAt<AttentionSpec>(spec, 0, 0).window, 0);
     EXPECT_EQ(PartAt<AttentionSpec>(spec, 1, 0).rope, 0);
@@ -89,7 +77,7 @@ TEST(SmallThinkerTest, Layers) {
     EXPECT_EQ(moe.experts[3].activation, Activation::kRelu);
     EXPECT_EQ(moe.experts[3].width, 16);
   }
-  const DecoderSpec other = ComposedSpec("smallthinker", R"({
+  const DecoderSpec other = SpecOf("smallthinker", R"({
       "moe_primary_router_apply_softmax": true, "norm_topk_prob": false,
       "rope_layout": null, "sliding_window_layout": null})");
   const auto& moe = PartAt<MoeSpec>(other, 0, 1);
@@ -100,7 +88,7 @@ TEST(SmallThinkerTest, Layers) {
 }
 
 TEST(LingOneTest, Layers) {
-  const DecoderSpec spec = ComposedSpec("bailing_moe", "{}");
+  const DecoderSpec spec = SpecOf("bailing_moe", "{}");
   const auto& attention = PartAt<AttentionSpec>(spec, 0, 0);
   EXPECT_EQ(attention.qkv[2].name, "model.layers.0.attention.v_proj");
   EXPECT_EQ(attention.q_norm.kind, NormKind::kNone);
@@ -109,7 +97,7 @@ TEST(LingOneTest, Layers) {
   EXPECT_TRUE(moe.routing.normalised);
   EXPECT_EQ(moe.correction, "");
   EXPECT_EQ(moe.shared->width, 16);
-  const DecoderSpec other = ComposedSpec("bailing_moe", R"({
+  const DecoderSpec other = SpecOf("bailing_moe", R"({
       "num_experts_per_tok": 1, "first_k_dense_replace": 1,
       "num_shared_experts": null, "use_qkv_bias": true})");
   PartAt<MlpSpec>(other, 0, 1);
@@ -120,7 +108,7 @@ TEST(LingOneTest, Layers) {
 }
 
 TEST(OpenElmTest, Layers) {
-  const DecoderSpec spec = ComposedSpec("openelm", "{}");
+  const DecoderSpec spec = SpecOf("openelm", "{}");
   EXPECT_EQ(spec.max_positions, 512);
   EXPECT_TRUE(spec.head.empty());
   const auto& first = PartAt<AttentionSpec>(spec, 0, 0);
@@ -136,19 +124,19 @@ TEST(OpenElmTest, Layers) {
   // 32 * 1.1 = 35.2: the multiple of 32 next to it; of 64 a whole one; of 30
   // the next one is less than nine tenths of it.
   const auto width = [](const char* changes) {
-    return PartAt<MlpSpec>(ComposedSpec("openelm", changes), 1, 1).width;
+    return PartAt<MlpSpec>(SpecOf("openelm", changes), 1, 1).width;
   };
   EXPECT_EQ(width(R"({"ffn_dim_divisor": 32})"), 32);
   EXPECT_EQ(width(R"({"ffn_dim_divisor": 64})"), 64);
   EXPECT_EQ(width(R"({"ffn_dim_divisor": 30})"), 60);
-  const DecoderSpec other = ComposedSpec("openelm", R"({
+  const DecoderSpec other = SpecOf("openelm", R"({
       "share_input_output_layers": null, "normalize_qk_projections": null})");
   EXPECT_EQ(other.head, "transformer.classifier");
   EXPECT_EQ(PartAt<AttentionSpec>(other, 0, 0).q_norm.kind, NormKind::kNone);
 }
 
 TEST(GroveMoeTest, Groups) {
-  const DecoderSpec spec = ComposedSpec("grove_moe", "{}");
+  const DecoderSpec spec = SpecOf("grove_moe", "{}");
   ASSERT_EQ(spec.layers[1].blocks.size(), 3u);
   EXPECT_TRUE(spec.layers[1].blocks[1].deferred);
   const auto& small = PartAt<MoeSpec>(spec, 1, 2);
@@ -159,14 +147,14 @@ TEST(GroveMoeTest, Groups) {
               "model.layers.1.mlp.chunk_experts.1.down_proj");
   }
   EXPECT_EQ(small.experts[0].width, 16);
-  const DecoderSpec other = ComposedSpec("grove_moe", R"({
+  const DecoderSpec other = SpecOf("grove_moe", R"({
       "parallel_expert_intermediate_size": null, "mlp_only_layers": [0]})");
   EXPECT_EQ(PartAt<MoeSpec>(other, 1, 2).experts[0].width, 128);
   EXPECT_EQ(other.layers[0].blocks.size(), 2u);
 }
 
 TEST(ArcticTest, Layers) {
-  const DecoderSpec spec = ComposedSpec("arctic", "{}");
+  const DecoderSpec spec = SpecOf("arctic", "{}");
   ASSERT_EQ(spec.layers[0].blocks.size(), 3u);
   EXPECT_TRUE(spec.layers[0].blocks[0].deferred);
   EXPECT_EQ(spec.layers[0].blocks[0].pre_norm.name,
@@ -175,7 +163,7 @@ TEST(ArcticTest, Layers) {
   EXPECT_EQ(PartAt<MlpSpec>(spec, 0, 2).width, 32);
   // Every second layer has experts where config.json is silent, in the place of
   // the MLP.
-  const DecoderSpec other = ComposedSpec("arctic", R"({
+  const DecoderSpec other = SpecOf("arctic", R"({
       "moe_layer_frequency": null, "parallel_attn_mlp_res": null,
       "sliding_window": 7})");
   EXPECT_EQ(PartAt<MlpSpec>(other, 0, 1).input[1].name,
@@ -188,7 +176,7 @@ TEST(ArcticTest, Layers) {
 TEST(PlmTest, Layers) {
   for (const char* config : {"config.json", "config_v5.json"}) {
     SCOPED_TRACE(config);
-    const DecoderSpec spec = ComposedSpec("plm", "{}", config);
+    const DecoderSpec spec = SpecOf("plm", "{}", config);
     const auto& attention = PartAt<LatentAttentionSpec>(spec, 1, 0);
     EXPECT_EQ(attention.query.size(), 1u);
     EXPECT_EQ(attention.rope_dim, 8);

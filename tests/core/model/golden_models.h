@@ -13,6 +13,8 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/formats/model_files.h"
@@ -103,6 +105,23 @@ inline ModelFiles Open(const std::string& model,
 
 inline std::unique_ptr<Device> Cpu(int threads = 2) {
   return *CreateCpuDevice(threads, 0);
+}
+
+// What a model's config.json with `changes` describes, of any weights; keys
+// that are null in these are not there.
+inline DecoderSpec SpecOf(const char* model, const char* changes,
+                          const char* config = "config.json") {
+  const auto device = Cpu(1);
+  ModelFiles files = Open(model, config);
+  files.config.merge_patch(*ParseJson(changes, "changes"));
+  files.random = RandomWeights{};
+  auto spec = DescribeDecoder(files, *device);
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return spec.ok() ? *std::move(spec) : DecoderSpec();
+}
+
+inline const AttentionSpec& AttentionAt(const DecoderSpec& spec, size_t layer) {
+  return std::get<AttentionSpec>(spec.layers[layer].blocks[0].part);
 }
 
 // Logits of all tokens, fed in chunks of so many.

@@ -22,22 +22,6 @@ using ::testing::HasSubstr;
 constexpr auto kRefusedValue = absl::StatusCode::kInvalidArgument;
 constexpr auto kRefusedKind = absl::StatusCode::kUnimplemented;
 
-// Of any weights; keys that are null in `changes` are not there.
-DecoderSpec SpecWith(const char* model, const char* changes,
-                     const char* config = "config.json") {
-  const auto device = Cpu(1);
-  ModelFiles files = Open(model, config);
-  files.config.merge_patch(*ParseJson(changes, "changes"));
-  files.random = RandomWeights{};
-  auto spec = DescribeDecoder(files, *device);
-  EXPECT_TRUE(spec.ok()) << spec.status();
-  return spec.ok() ? *std::move(spec) : DecoderSpec();
-}
-
-const AttentionSpec& AttentionOfLayer(const DecoderSpec& spec, size_t layer) {
-  return std::get<AttentionSpec>(spec.layers[layer].blocks[0].part);
-}
-
 const MlpSpec& MlpOfLayer(const DecoderSpec& spec, size_t layer) {
   return std::get<MlpSpec>(spec.layers[layer].blocks[1].part);
 }
@@ -49,16 +33,16 @@ const MoeSpec& MoeOfLayer(const DecoderSpec& spec, size_t layer) {
 TEST(StepTest, Layers) {
   for (const char* config : {"config.json", "config_v5.json"}) {
     SCOPED_TRACE(config);
-    const DecoderSpec spec = SpecWith("step3p5", "{}", config);
+    const DecoderSpec spec = SpecOf("step3p5", "{}", config);
     ASSERT_EQ(spec.layers.size(), 2u);
-    const AttentionSpec& full = AttentionOfLayer(spec, 0);
+    const AttentionSpec& full = AttentionAt(spec, 0);
     EXPECT_EQ(full.num_heads, 2);
     EXPECT_EQ(full.window, 0);
     EXPECT_TRUE(full.head_gates);
     EXPECT_EQ(full.qkv[1].n, 2);
     EXPECT_EQ(full.gate, GateFunction::kSigmoid);
     EXPECT_EQ(full.q_norm.kind, NormKind::kRmsZeroCentred);
-    const AttentionSpec& sliding = AttentionOfLayer(spec, 1);
+    const AttentionSpec& sliding = AttentionAt(spec, 1);
     EXPECT_EQ(sliding.num_heads, 3);
     EXPECT_EQ(sliding.num_kv_heads, 1);
     EXPECT_EQ(sliding.qkv[1].n, 3);
@@ -90,7 +74,7 @@ TEST(StepTest, Layers) {
 
 // Where config.json is silent, and what its other spellings are.
 TEST(StepTest, Defaults) {
-  const DecoderSpec spec = SpecWith("step3p5", R"({
+  const DecoderSpec spec = SpecOf("step3p5", R"({
       "num_hidden_layers": 5, "num_nextn_predict_layers": null,
       "layer_types": null, "moe_layers_enum": null, "swiglu_limits": null,
       "swiglu_limits_shared": [null, null, null, null, 9], "rope_theta": 5000,
@@ -100,8 +84,8 @@ TEST(StepTest, Defaults) {
       "rms_norm_eps": null, "max_position_embeddings": null})");
   ASSERT_EQ(spec.layers.size(), 5u);
   for (size_t i = 0; i < 5; ++i) {
-    EXPECT_EQ(AttentionOfLayer(spec, i).num_heads, 2);
-    EXPECT_EQ(AttentionOfLayer(spec, i).window, 0);
+    EXPECT_EQ(AttentionAt(spec, i).num_heads, 2);
+    EXPECT_EQ(AttentionAt(spec, i).window, 0);
     EXPECT_EQ(std::holds_alternative<MlpSpec>(spec.layers[i].blocks[1].part),
               i < 3);
   }
@@ -116,34 +100,34 @@ TEST(StepTest, Defaults) {
   EXPECT_EQ(MoeOfLayer(spec, 4).experts[0].activation, Activation::kSilu);
   EXPECT_EQ(MoeOfLayer(spec, 4).routing.scale, 1.0f);
   EXPECT_EQ(spec.final_norm.epsilon, 1e-5f);
-  const DecoderSpec listed = SpecWith("step3p5", R"({"moe_layers_enum": [0]})");
+  const DecoderSpec listed = SpecOf("step3p5", R"({"moe_layers_enum": [0]})");
   EXPECT_TRUE(std::holds_alternative<MoeSpec>(listed.layers[0].blocks[1].part));
-  const DecoderSpec both = SpecWith("step3p5", R"({"moe_layers_enum": "0, 1",
+  const DecoderSpec both = SpecOf("step3p5", R"({"moe_layers_enum": "0, 1",
       "num_sliding_attention_heads": 4})");
   EXPECT_TRUE(std::holds_alternative<MoeSpec>(both.layers[0].blocks[1].part));
   EXPECT_TRUE(std::holds_alternative<MoeSpec>(both.layers[1].blocks[1].part));
-  EXPECT_EQ(AttentionOfLayer(both, 1).num_heads, 4);
+  EXPECT_EQ(AttentionAt(both, 1).num_heads, 4);
 }
 
 TEST(BaichuanFamilyTest, Positions) {
-  const DecoderSpec first = SpecWith("baichuan", "{}");
-  const AttentionSpec& rotary = AttentionOfLayer(first, 0);
+  const DecoderSpec first = SpecOf("baichuan", "{}");
+  const AttentionSpec& rotary = AttentionAt(first, 0);
   EXPECT_EQ(rotary.rope, 0);
   EXPECT_TRUE(rotary.alibi_slopes.empty());
   EXPECT_EQ(first.ropes[0].rotary_dim, 16);
   EXPECT_EQ(first.ropes[0].theta, 1e4);
   EXPECT_FALSE(rotary.qkv[0].bias);
-  const DecoderSpec second = SpecWith("baichuan2_13b", "{}");
-  const AttentionSpec& alibi = AttentionOfLayer(second, 0);
+  const DecoderSpec second = SpecOf("baichuan2_13b", "{}");
+  const AttentionSpec& alibi = AttentionAt(second, 0);
   EXPECT_EQ(alibi.rope, -1);
   EXPECT_EQ(alibi.alibi_slopes,
             (std::vector<float>{0x1p-4f, 0x1p-8f, 0x1p-2f}));
   EXPECT_EQ(second.max_positions, 512);
   EXPECT_EQ(
-      SpecWith("baichuan2_13b", R"({"model_max_length": null})").max_positions,
+      SpecOf("baichuan2_13b", R"({"model_max_length": null})").max_positions,
       4096);
   // Llama's scaling, where files have one.
-  const DecoderSpec scaled = SpecWith("baichuan", R"({"rope_scaling":
+  const DecoderSpec scaled = SpecOf("baichuan", R"({"rope_scaling":
       {"type": "linear", "factor": 4.0}})");
   EXPECT_EQ(scaled.ropes[0].scaling, RopeScaling::kLinear);
 }
@@ -167,7 +151,7 @@ TEST(JinaBertTest, Layers) {
     EXPECT_TRUE(spec.position_embedding.empty());
     EXPECT_EQ(spec.max_positions, 80);
     EXPECT_EQ(spec.num_segments, 2);
-    const AttentionSpec& attention = AttentionOfLayer(spec, 1);
+    const AttentionSpec& attention = AttentionAt(spec, 1);
     EXPECT_FALSE(attention.causal);
     EXPECT_EQ(attention.alibi_slopes,
               (std::vector<float>{0x1p-4f, 0x1p-8f, 0x1p-2f}));

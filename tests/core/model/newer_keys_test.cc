@@ -13,44 +13,28 @@
 namespace inlay {
 namespace {
 
-// Of any weights; keys that are null in `changes` are not there.
-DecoderSpec SpecFrom(const char* model, const char* changes,
-                     const char* config = "config.json") {
-  const auto device = Cpu(1);
-  ModelFiles files = Open(model, config);
-  files.config.merge_patch(*ParseJson(changes, "changes"));
-  files.random = RandomWeights{};
-  auto spec = DescribeDecoder(files, *device);
-  EXPECT_TRUE(spec.ok()) << spec.status();
-  return spec.ok() ? *std::move(spec) : DecoderSpec();
-}
-
-const AttentionSpec& AttentionIn(const DecoderSpec& spec, size_t layer) {
-  return std::get<AttentionSpec>(spec.layers[layer].blocks[0].part);
-}
-
 // Layers that attend to images are no layers of text's.
 TEST(NewerKeysTest, MllamasLayers) {
   const auto names = [](const DecoderSpec& spec) {
     std::string all;
     for (size_t i = 0; i < spec.layers.size(); ++i) {
-      all += AttentionIn(spec, i).output.name.substr(13, 1);
+      all += AttentionAt(spec, i).output.name.substr(13, 1);
     }
     return all;
   };
-  DecoderSpec spec = SpecFrom("mllama", R"({"tie_word_embeddings": true})");
+  DecoderSpec spec = SpecOf("mllama", R"({"tie_word_embeddings": true})");
   EXPECT_EQ(names(spec), "02");
   EXPECT_EQ(spec.embedding_rows, 120);
   EXPECT_EQ(spec.vocab_size, 112);
   EXPECT_EQ(spec.head, "lm_head");
   EXPECT_EQ(spec.tied_head, "");
-  spec = SpecFrom("mllama", R"({"cross_attention_layers": null,
+  spec = SpecOf("mllama", R"({"cross_attention_layers": null,
       "num_hidden_layers": 10, "rope_theta": null})");
   EXPECT_EQ(names(spec), "01245679");
   EXPECT_EQ(spec.ropes[0].theta, 500000.0);
-  EXPECT_EQ(names(SpecFrom("mllama", R"({"cross_attention_layers": []})")),
+  EXPECT_EQ(names(SpecOf("mllama", R"({"cross_attention_layers": []})")),
             "012");
-  EXPECT_EQ(names(SpecFrom("mllama", R"({"cross_attention_layers":
+  EXPECT_EQ(names(SpecOf("mllama", R"({"cross_attention_layers":
                                        [2, 2, 7, -1]})")),
             "01");
 }
@@ -58,43 +42,43 @@ TEST(NewerKeysTest, MllamasLayers) {
 // What Muse Glimmer assumes of layers where nothing is said of them; windows
 // and ropes are apart.
 TEST(NewerKeysTest, MuseGlimmersLayers) {
-  DecoderSpec spec = SpecFrom("muse_glimmer", R"({"layer_types": null,
+  DecoderSpec spec = SpecOf("muse_glimmer", R"({"layer_types": null,
       "layer_rope_theta": null, "num_hidden_layers": 6})");
   ASSERT_EQ(spec.layers.size(), 6u);
   for (size_t i = 0; i < 6; ++i) {
     SCOPED_TRACE(i);
     const bool full = i == 1 || i == 5;
-    EXPECT_EQ(AttentionIn(spec, i).window, full ? 0 : 32);
-    EXPECT_EQ(AttentionIn(spec, i).rope, full ? -1 : 0);
+    EXPECT_EQ(AttentionAt(spec, i).window, full ? 0 : 32);
+    EXPECT_EQ(AttentionAt(spec, i).rope, full ? -1 : 0);
     EXPECT_EQ(spec.layers[i].blocks[0].post_norm.epsilon, 1e-8f);
     EXPECT_EQ(spec.layers[i].blocks[1].pre_norm.epsilon, 1e-3f);
   }
   EXPECT_EQ(spec.final_norm.kind, NormKind::kRms);
   EXPECT_EQ(spec.layers[0].blocks[0].pre_norm.kind, NormKind::kRmsZeroCentred);
-  EXPECT_FLOAT_EQ(AttentionIn(spec, 0).scale, 2.5f / 4);
-  spec = SpecFrom("muse_glimmer", R"({"qk_scale_factor": null,
+  EXPECT_FLOAT_EQ(AttentionAt(spec, 0).scale, 2.5f / 4);
+  spec = SpecOf("muse_glimmer", R"({"qk_scale_factor": null,
       "output_multiplier": null, "post_norm_eps": null,
       "final_logit_softcapping": null, "attention_bias": true})");
-  EXPECT_FLOAT_EQ(AttentionIn(spec, 0).scale, 3.87f / 4);
+  EXPECT_FLOAT_EQ(AttentionAt(spec, 0).scale, 3.87f / 4);
   EXPECT_FLOAT_EQ(spec.logit_scale, 0.196116135f);
   EXPECT_EQ(spec.final_softcap, 20.0f);
   EXPECT_EQ(spec.layers[0].blocks[1].post_norm.epsilon, 1e-8f);
-  EXPECT_EQ(SpecFrom("muse_glimmer", R"({"post_norm_eps": 0.25})")
+  EXPECT_EQ(SpecOf("muse_glimmer", R"({"post_norm_eps": 0.25})")
                 .layers[3]
                 .blocks[0]
                 .post_norm.epsilon,
             0.25f);
   // Which layers rotate is apart from which slide.
   const DecoderSpec apart =
-      SpecFrom("muse_glimmer", R"({"layer_rope_theta": [10000.0, 0, 0, 0]})");
-  EXPECT_EQ(AttentionIn(apart, 0).rope, 0);
-  EXPECT_EQ(AttentionIn(apart, 0).window, 0);
-  EXPECT_EQ(AttentionIn(apart, 1).rope, -1);
-  EXPECT_EQ(AttentionIn(apart, 1).window, 32);
+      SpecOf("muse_glimmer", R"({"layer_rope_theta": [10000.0, 0, 0, 0]})");
+  EXPECT_EQ(AttentionAt(apart, 0).rope, 0);
+  EXPECT_EQ(AttentionAt(apart, 0).window, 0);
+  EXPECT_EQ(AttentionAt(apart, 1).rope, -1);
+  EXPECT_EQ(AttentionAt(apart, 1).window, 32);
   for (const size_t i : {0, 1, 2, 3}) {
-    EXPECT_EQ(AttentionIn(spec, 0).qkv[i].bias, i != 1);  // its gate has none
+    EXPECT_EQ(AttentionAt(spec, 0).qkv[i].bias, i != 1);  // its gate has none
   }
-  EXPECT_TRUE(AttentionIn(spec, 0).output.bias);
+  EXPECT_TRUE(AttentionAt(spec, 0).output.bias);
 }
 
 // Both spellings of Phi-4-multimodal's config.json; layers have adapters beside
@@ -102,23 +86,23 @@ TEST(NewerKeysTest, MuseGlimmersLayers) {
 TEST(NewerKeysTest, Phi4MultimodalsRope) {
   for (const char* config : {"config.json", "config_v5.json"}) {
     SCOPED_TRACE(config);
-    DecoderSpec spec = SpecFrom("phi4_multimodal", "{}", config);
+    DecoderSpec spec = SpecOf("phi4_multimodal", "{}", config);
     EXPECT_EQ(spec.ropes[0].scaling, RopeScaling::kLongRope);
     EXPECT_EQ(spec.ropes[0].rotary_dim, 12);
     EXPECT_EQ(spec.ropes[0].original_max, 64);
-    spec = SpecFrom("phi4_multimodal",
-                    R"({"rope_scaling": null, "rope_parameters": null,
+    spec = SpecOf("phi4_multimodal",
+                  R"({"rope_scaling": null, "rope_parameters": null,
         "partial_rotary_factor": null, "rope_theta": null})",
-                    config);
+                  config);
     EXPECT_EQ(spec.ropes[0].rotary_dim, 16);
     EXPECT_EQ(spec.ropes[0].theta, 10000.0);
   }
   DecoderSpec spec =
-      SpecFrom("phi4_multimodal", R"({"original_max_position_embeddings": null,
+      SpecOf("phi4_multimodal", R"({"original_max_position_embeddings": null,
       "max_position_embeddings": null})");
   EXPECT_EQ(spec.ropes[0].original_max, 4096);
   EXPECT_EQ(spec.max_positions, 131072);
-  EXPECT_EQ(AttentionIn(spec, 0).output.name,
+  EXPECT_EQ(AttentionAt(spec, 0).output.name,
             "model.layers.0.self_attn.o_proj.base_layer");
   EXPECT_EQ(std::get<MlpSpec>(spec.layers[0].blocks[1].part).input[0].name,
             "model.layers.0.mlp.gate_up_proj.base_layer");
@@ -132,7 +116,7 @@ TEST(NewerKeysTest, DeepseekOcrsLayers) {
         {R"({"mlp_layer_types": ["sparse", "dense"]})", "ED"},
         {R"({"num_hidden_layers": 5, "moe_layer_freq": 2})", "DDEDE"}}) {
     SCOPED_TRACE(changes);
-    const DecoderSpec spec = SpecFrom("deepseek_ocr2", changes);
+    const DecoderSpec spec = SpecOf("deepseek_ocr2", changes);
     std::string found;
     for (const LayerSpec& layer : spec.layers) {
       found +=
@@ -141,16 +125,16 @@ TEST(NewerKeysTest, DeepseekOcrsLayers) {
     EXPECT_EQ(found, kinds);
   }
   // It has heads by the width alone.
-  const DecoderSpec spec = SpecFrom("deepseek_ocr2", R"({"head_dim": 64})");
-  EXPECT_EQ(AttentionIn(spec, 0).head_dim, 16);
-  EXPECT_EQ(AttentionIn(spec, 0).rope_style, RopeStyle::kHalf);
+  const DecoderSpec spec = SpecOf("deepseek_ocr2", R"({"head_dim": 64})");
+  EXPECT_EQ(AttentionAt(spec, 0).head_dim, 16);
+  EXPECT_EQ(AttentionAt(spec, 0).rope_style, RopeStyle::kHalf);
 }
 
 // Gates of A.X-K2 are behind every norm before attention, and before experts.
 TEST(NewerKeysTest, AxK2sGates) {
   for (const char* config : {"config.json", "config_v5.json"}) {
     SCOPED_TRACE(config);
-    const DecoderSpec spec = SpecFrom("axk2", "{}", config);
+    const DecoderSpec spec = SpecOf("axk2", "{}", config);
     ASSERT_EQ(spec.layers.size(), 2u);
     EXPECT_TRUE(spec.layers[0].blocks[0].input_gate.has_value());
     EXPECT_FALSE(spec.layers[0].blocks[1].input_gate.has_value());
@@ -171,7 +155,7 @@ TEST(NewerKeysTest, AxK2sGates) {
     EXPECT_EQ(latent.indexer->query.k, 16);
     EXPECT_EQ(std::get<MoeSpec>(experts.part).routing.num_groups, 2);
   }
-  const DecoderSpec plain = SpecFrom("axk2", R"({"n_group": null,
+  const DecoderSpec plain = SpecOf("axk2", R"({"n_group": null,
       "topk_group": null, "gated_norm_rank": null, "moe_layer_freq": null,
       "first_k_dense_replace": null})");
   EXPECT_EQ(plain.layers[1].blocks[1].input_gate->high.k, 16);

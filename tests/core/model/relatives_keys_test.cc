@@ -20,21 +20,6 @@
 namespace inlay {
 namespace {
 
-// Of any weights; keys that are null in `changes` are not there.
-DecoderSpec SpecOf(const char* model, const char* changes) {
-  const auto device = Cpu(1);
-  ModelFiles files = Open(model, "config.json");
-  files.config.merge_patch(*ParseJson(changes, "changes"));
-  files.random = RandomWeights{};
-  auto spec = DescribeDecoder(files, *device);
-  EXPECT_TRUE(spec.ok()) << spec.status();
-  return spec.ok() ? *std::move(spec) : DecoderSpec();
-}
-
-const AttentionSpec& AttentionAt(const DecoderSpec& spec, size_t layer) {
-  return std::get<AttentionSpec>(spec.layers[layer].blocks[0].part);
-}
-
 // Llama in all but its names, and InternLM 2's biases, which are there unless
 // config.json says otherwise.
 TEST(RelativesKeysTest, LlamasUnderOtherNames) {
