@@ -291,7 +291,7 @@ TEST_F(QuantizedCudaTest, Goldens) {
   for (const char* name :
        {"awq_int4", "bnb_fp4", "bnb_int8", "bnb_nf4", "ct_fp8_channel",
         "ct_fp8_tensor", "ct_int8_w8a8", "ct_w4a16", "fp8_block", "gptq_int4",
-        "gptq_int4_actorder"}) {
+        "gptq_int4_actorder", "torchao_fp8", "torchao_int4", "torchao_int8"}) {
     SCOPED_TRACE(name);
     const std::string directory = TestData() + "/quantized/" + name;
     const auto files = OpenModelFiles(directory, {});

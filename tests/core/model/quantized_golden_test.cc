@@ -10,10 +10,10 @@ namespace inlay {
 namespace {
 
 constexpr const char* kQuantized[] = {
-    "awq_int4",          "bnb_fp4",        "bnb_int8",      "bnb_nf4",
-    "bnb_nf4_gpt2",      "ct_fp8_channel", "ct_fp8_tensor", "ct_int8_w8a8",
-    "ct_w4a16",          "fp8_block",      "gpt_oss_mxfp4", "gptq_int4",
-    "gptq_int4_actorder"};
+    "awq_int4",           "bnb_fp4",        "bnb_int8",      "bnb_nf4",
+    "bnb_nf4_gpt2",       "ct_fp8_channel", "ct_fp8_tensor", "ct_int8_w8a8",
+    "ct_w4a16",           "fp8_block",      "gpt_oss_mxfp4", "gptq_int4",
+    "gptq_int4_actorder", "torchao_fp8",    "torchao_int4",  "torchao_int8"};
 
 std::string QuantizedDirectory(const std::string& model) {
   return TestData() + "/quantized/" + model;

@@ -1,8 +1,10 @@
-"""Writes bnb_nf4, bnb_fp4, bnb_int8 and bnb_nf4_gpt2 here: a small random Llama (and GPT-2, whose layers are Conv1D), quantised and saved by transformers and bitsandbytes on a CPU.
+"""Writes bnb_* and torchao_* here: a small random Llama (and GPT-2, whose layers are Conv1D), quantised and saved by transformers with bitsandbytes or
+TorchAO on a CPU.
 
-    pip install bitsandbytes==0.50.2 transformers==5.23.0 accelerate torch && python make_bitsandbytes.py [NAME..]
+    pip install bitsandbytes==0.50.2 torchao==0.18.0 transformers==5.24.0 accelerate torch && python make_saved.py [NAME..]
 
-golden.json: what the same model gives in float32 with weights that bitsandbytes itself turns into float32.
+golden.json: what the same model gives in float32 with weights that the library itself turns into float32 (TorchAO's, whose scales have the model's type,
+codes times scales in float32). Those of bitsandbytes were made with transformers 5.23.0.
 """
 import json
 import os
@@ -11,7 +13,6 @@ import shutil
 import sys
 import tempfile
 
-import bitsandbytes
 import torch
 import transformers
 
@@ -24,14 +25,18 @@ MODELS = {
     'bnb_fp4': dict(load_in_4bit=True, bnb_4bit_quant_type='fp4'),
     'bnb_int8': dict(load_in_8bit=True),
     'bnb_nf4_gpt2': dict(load_in_4bit=True, bnb_4bit_quant_type='nf4'),
+    'torchao_fp8': dict(kind='Float8WeightOnlyConfig'),
+    'torchao_int4': dict(kind='IntxWeightOnlyConfig', weight_dtype=torch.int4, group=32),
+    'torchao_int8': dict(kind='Int8WeightOnlyConfig'),
 }
+SMALL = dict(vocab_size=128, intermediate_size=128, num_hidden_layers=1)  # TorchAO's
 GPT2 = dict(vocab_size=256, n_embd=128, n_inner=192, n_layer=2, n_head=4, n_positions=256, bos_token_id=1, eos_token_id=2)
 
 
 def make(name, **options):
     if name.endswith('gpt2'):
         return transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2, **options))
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**CONFIG, **options))
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**CONFIG | (SMALL if name.startswith('torchao') else {}), **options))
 
 
 def layers_of(model):
@@ -49,13 +54,39 @@ def draw(kind, folder, seed):
     model.to(torch.bfloat16).save_pretrained(folder)
 
 
+def settings_of(name):
+    if name.startswith('bnb'):
+        return transformers.BitsAndBytesConfig(**MODELS[name])
+    import torchao.quantization as ao
+    options = dict(MODELS[name])
+    kind, group = getattr(ao, options.pop('kind')), options.pop('group', None)
+    if group:
+        options['granularity'] = ao.PerGroup(group)
+    return transformers.TorchAoConfig(quant_type=kind(**options))
+
+
 def float32_weight(module):
+    """The weights that a quantised layer stands for, or None."""
+    if hasattr(getattr(module, 'weight', None), 'qdata'):
+        return torchao_weight(module.weight)
+    if not type(module).__module__.startswith('bitsandbytes'):
+        return None
+    import bitsandbytes
     if isinstance(module, bitsandbytes.nn.Linear4bit):
         state = module.weight.quant_state
         state.dtype = torch.float32
         return bitsandbytes.functional.dequantize_4bit(module.weight.data, state)
     scales = module.weight.SCB if module.weight.SCB is not None else module.state.SCB
     return bitsandbytes.functional.int8_vectorwise_dequant(module.weight.data, scales).float()
+
+
+def torchao_weight(weight):
+    codes, scale = weight.qdata.float(), weight.scale.float()
+    zero = getattr(weight, 'zero_point', None)
+    scale, zero = [None if t is None else t.float().reshape(len(codes), -1) for t in (scale, zero)]
+    columns = codes.shape[1] // scale.shape[1]
+    codes = codes if zero is None else codes - zero.repeat_interleave(columns, 1)
+    return codes * scale.repeat_interleave(columns, 1)
 
 
 def reference(kind, quantised):
@@ -65,8 +96,8 @@ def reference(kind, quantised):
     count = 0
     for name, module in model.named_modules():
         other = modules.get(name)
-        if isinstance(other, (bitsandbytes.nn.Linear4bit, bitsandbytes.nn.Linear8bitLt)):
-            weight = float32_weight(other)
+        weight = None if other is None else float32_weight(other)
+        if weight is not None:
             turned = isinstance(module, transformers.pytorch_utils.Conv1D)
             module.weight.data = weight.T.contiguous() if turned else weight.reshape(module.weight.shape)
             count += 1
@@ -74,6 +105,7 @@ def reference(kind, quantised):
             module.weight.data = other.weight.data.float()
         if getattr(module, 'bias', None) is not None:
             module.bias.data = other.bias.data.float()
+    # The head shares the embedding's weights.
     assert count == (4 if kind.endswith('gpt2') else 7) * len(layers_of(model)), count
     return model
 
@@ -98,12 +130,13 @@ def changed(model):
 
 @torch.no_grad()
 def cases_of(model, seed):
+    vocab_size = model.config.vocab_size
     generator = torch.Generator().manual_seed(seed)
     near = changed(model)
     cases = []
     for length in (1, 7, 33, 130):
         while True:
-            ids = torch.randint(3, CONFIG['vocab_size'], (length,), generator=generator).tolist()
+            ids = torch.randint(3, vocab_size, (length,), generator=generator).tolist()
             residual = []
             hooks = [layer.register_forward_hook(lambda _, __, out: residual.append((out[0] if isinstance(out, tuple) else out)[0, -1]))
                      for layer in layers_of(model)]
@@ -138,9 +171,11 @@ for index, (name, settings) in enumerate(MODELS.items()):
     with tempfile.TemporaryDirectory() as source:
         draw(name, source, 10 + index)
         quantised = transformers.AutoModelForCausalLM.from_pretrained(
-            source, quantization_config=transformers.BitsAndBytesConfig(**settings), device_map='cpu', dtype=torch.bfloat16)
-        golden = {'format': 1, 'name': name, 'architecture': quantised.config.architectures[0], 'model_type': quantised.config.model_type, 'vocab_size': CONFIG['vocab_size'],
-                  'note': f'bitsandbytes {bitsandbytes.__version__}, {settings}', 'compute': 'float32 arithmetic on the weights bitsandbytes gives',
+            source, quantization_config=settings_of(name), device_map='cpu', dtype=torch.bfloat16)
+        library = __import__('bitsandbytes' if name.startswith('bnb') else 'torchao')
+        golden = {'format': 1, 'name': name, 'architecture': quantised.config.architectures[0], 'model_type': quantised.config.model_type, 'vocab_size': quantised.config.vocab_size,
+                  'note': f'{library.__name__} {library.__version__}, {settings}',
+                  'compute': f'float32 arithmetic on the weights {library.__name__} gives',
                   'cases': cases_of(reference(name, quantised), 20 + index)}
         quantised.save_pretrained(out)
     for extra in ('generation_config.json',):
