@@ -19,15 +19,6 @@ std::vector<uint8_t> Pattern(size_t bytes, int seed) {
   return pattern;
 }
 
-TEST(CudaDeviceTest, SaysWhatIsMissing) {
-  const auto device = CreateCudaDevice(0, 0);
-  if (device.ok()) GTEST_SKIP() << "nothing is";
-  EXPECT_EQ(device.status().code(), absl::StatusCode::kUnimplemented);
-  const std::string message(device.status().message());
-  EXPECT_EQ(message.rfind("cuda: ", 0), 0u) << message;
-  EXPECT_NE(message.find("use the CPU"), std::string::npos) << message;
-}
-
 TEST(CudaDeviceTest, DescribesTheGpu) {
   INLAY_CUDA_DEVICE_OR_SKIP(device, 0);
   const DeviceInfo& info = device->info();

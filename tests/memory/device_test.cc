@@ -233,5 +233,14 @@ TEST(CpuDeviceTest, StreamsCopyAtOnce) {
   EXPECT_TRUE(stream->Synchronize().ok());
 }
 
+TEST(CudaDeviceTest, SaysWhatIsMissing) {
+  const auto device = CreateCudaDevice(0, 0);
+  if (device.ok()) GTEST_SKIP() << "nothing is";
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kUnimplemented);
+  const std::string message(device.status().message());
+  EXPECT_EQ(message.rfind("cuda: ", 0), 0u) << message;
+  EXPECT_NE(message.find("use the CPU"), std::string::npos) << message;
+}
+
 }  // namespace
 }  // namespace inlay
