@@ -267,9 +267,12 @@ absl::StatusOr<Json> WithDeepseek4Rope(const Json& config, int64_t head_dim) {
       own["rope_theta"] = *JsonFind(*main, "rope_theta");
     }
     if (compress != nullptr) {
-      own["rope_scaling"] = *compress;
-      own["rope_scaling"].erase("rope_theta");
-      own["rope_scaling"].erase("partial_rotary_factor");
+      Json& scaling = own["rope_scaling"];
+      scaling = *compress;
+      if (scaling.is_object()) {
+        scaling.erase("rope_theta");
+        scaling.erase("partial_rotary_factor");
+      }
     }
   }
   // It is multiplied out and cut off again: stay above the integer.

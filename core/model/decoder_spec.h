@@ -103,8 +103,9 @@ struct AttentionSpec {
   // Tensor [num_heads] of logits that take part in the softmax and stand for no
   // key (gpt-oss); "": none.
   std::string sinks;
-  // ALiBi's, [num_heads] (AttentionParams::alibi_slopes); empty: none.
-  std::vector<float> alibi_slopes;
+  // ALiBi with FillAlibiSlopes() times this, for scores that are scaled; 0:
+  // none.
+  float alibi_scale = 0.0f;
   // Instead of ALiBi.
   std::optional<DistanceBiasSpec> distance_bias;
   // Causal, without window, chunks, biases and kv_source.

@@ -11,7 +11,6 @@
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
-#include "kernels/attention/attention_mask.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -58,8 +57,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakeBaichuan(const Json& json,
     AttentionSpec attention = LlamaStyleAttention(config, prefix, false, false);
     if (alibi) {
       attention.rope = -1;
-      attention.alibi_slopes.resize(static_cast<size_t>(config.num_heads));
-      FillAlibiSlopes(config.num_heads, attention.alibi_slopes.data());
+      attention.alibi_scale = 1.0f;
     }
     spec.layers.push_back(
         LlamaStyleLayer(config, prefix, NormKind::kRms, std::move(attention),

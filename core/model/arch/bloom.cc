@@ -6,7 +6,6 @@
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
-#include "kernels/attention/attention_mask.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -53,8 +52,7 @@ LayerSpec BloomLayer(const DecoderConfig& config, int layer) {
   constexpr const char* kParts[] = {"q_proj", "k_proj", "v_proj"};
   for (size_t i = 0; i < 3; ++i) attention.qkv[i].name = name + kParts[i];
   attention.output.name = name + "dense";
-  attention.alibi_slopes.resize(static_cast<size_t>(config.num_heads));
-  FillAlibiSlopes(config.num_heads, attention.alibi_slopes.data());
+  attention.alibi_scale = 1.0f;
   MlpSpec mlp;
   mlp.width = config.intermediate_size;
   mlp.activation = config.activation;

@@ -9,7 +9,6 @@
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
-#include "kernels/attention/attention_mask.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -104,10 +103,7 @@ AttentionSpec FalconAttention(const FalconConfig& falcon,
   }
   if (!falcon.alibi) return spec;
   spec.rope = -1;
-  spec.alibi_slopes.resize(static_cast<size_t>(config.num_heads));
-  FillAlibiSlopes(config.num_heads, spec.alibi_slopes.data());
-  // Scores are scaled when they are in.
-  for (float& slope : spec.alibi_slopes) slope *= spec.scale;
+  spec.alibi_scale = spec.scale;  // scores are scaled when they are in
   return spec;
 }
 

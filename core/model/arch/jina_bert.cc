@@ -13,7 +13,6 @@
 #include "core/model/arch/bert_style.h"
 #include "core/model/decoder.h"
 #include "core/model/hf_config.h"
-#include "kernels/attention/attention_mask.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -82,9 +81,7 @@ void MakeJinaLayer(const BertConfig& config, const JinaVariant& variant,
                    const std::string& prefix, LayerSpec* layer) {
   BlockSpec& first = layer->blocks[0];
   auto& attention = std::get<AttentionSpec>(first.part);
-  attention.alibi_slopes.resize(static_cast<size_t>(config.heads));
-  FillAlibiSlopes(static_cast<int>(config.heads),
-                  attention.alibi_slopes.data());
+  attention.alibi_scale = 1.0f;
   const auto norm = [&](const char* name) {
     return NormSpec{NormKind::kLayer, prefix + name, config.epsilon};
   };

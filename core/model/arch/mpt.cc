@@ -6,7 +6,6 @@
 #include "core/model/arch.h"
 #include "core/model/arch/llama_style.h"
 #include "core/model/decoder.h"
-#include "kernels/attention/attention_mask.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -79,8 +78,7 @@ LayerSpec MptLayer(const DecoderConfig& config, int layer, float scale,
   attention.clip = clip;
   attention.qkv = {{prefix + "attn.Wqkv", 3 * hidden, hidden}};
   attention.output.name = prefix + "attn.out_proj";
-  attention.alibi_slopes.resize(static_cast<size_t>(config.num_heads));
-  FillAlibiSlopes(config.num_heads, attention.alibi_slopes.data());
+  attention.alibi_scale = 1.0f;
   MlpSpec mlp;
   mlp.width = config.intermediate_size;
   mlp.activation = config.activation;

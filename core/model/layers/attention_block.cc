@@ -6,6 +6,7 @@
 
 #include "core/model/layers/attention_chunks.h"
 #include "core/model/layers/distance_bias.h"
+#include "kernels/attention/attention_mask.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
 
@@ -73,11 +74,13 @@ absl::StatusOr<std::unique_ptr<Sublayer>> AttentionBlock::Create(
         block->sinks_,
         build.weights.Vector(spec.sinks, spec.num_heads, VectorKind::kBias));
   }
-  if (!spec.alibi_slopes.empty()) {
-    INLAY_DCHECK(static_cast<int>(spec.alibi_slopes.size()) == spec.num_heads);
+  if (spec.alibi_scale != 0.0f) {
     block->has_bias_ = true;
+    std::vector<float> slopes(static_cast<size_t>(spec.num_heads));
+    FillAlibiSlopes(spec.num_heads, slopes.data());
+    for (float& slope : slopes) slope *= spec.alibi_scale;
     INLAY_ASSIGN_OR_RETURN(block->alibi_slopes_,
-                           build.weights.Constants(spec.alibi_slopes));
+                           build.weights.Constants(slopes));
   }
   if (spec.distance_bias.has_value()) {
     block->has_bias_ = true;
@@ -217,7 +220,7 @@ absl::Status AttentionBlock::ChooseKernels(const AttentionSpec& spec,
       attention_,
       build.kernels.Choose("attention", AttentionTable(), attention));
   if (spec.distance_bias.has_value()) {
-    INLAY_DCHECK(spec.alibi_slopes.empty());
+    INLAY_DCHECK(spec.alibi_scale == 0.0f);
     INLAY_ASSIGN_OR_RETURN(
         biased_attention_,
         build.kernels.Choose("biased_attention", BiasedAttentionTable(),

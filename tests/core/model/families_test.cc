@@ -125,7 +125,7 @@ void AddPositions(const DecoderSpec& spec,
   std::set<int> ropes;
   bool some_without = false, neighbours = false, partial = false;
   for (const AttentionSpec* layer : layers) {
-    features->Add("ALiBi", !layer->alibi_slopes.empty());
+    features->Add("ALiBi", layer->alibi_scale != 0.0f);
     features->Add("bias of distances", layer->distance_bias.has_value());
     some_without |= layer->rope < 0;
     if (layer->rope < 0) continue;

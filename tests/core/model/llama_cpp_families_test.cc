@@ -113,15 +113,14 @@ TEST(BaichuanFamilyTest, Positions) {
   const DecoderSpec first = SpecOf("baichuan", "{}");
   const AttentionSpec& rotary = AttentionAt(first, 0);
   EXPECT_EQ(rotary.rope, 0);
-  EXPECT_TRUE(rotary.alibi_slopes.empty());
+  EXPECT_EQ(rotary.alibi_scale, 0.0f);
   EXPECT_EQ(first.ropes[0].rotary_dim, 16);
   EXPECT_EQ(first.ropes[0].theta, 1e4);
   EXPECT_FALSE(rotary.qkv[0].bias);
   const DecoderSpec second = SpecOf("baichuan2_13b", "{}");
   const AttentionSpec& alibi = AttentionAt(second, 0);
   EXPECT_EQ(alibi.rope, -1);
-  EXPECT_EQ(alibi.alibi_slopes,
-            (std::vector<float>{0x1p-4f, 0x1p-8f, 0x1p-2f}));
+  EXPECT_EQ(alibi.alibi_scale, 1.0f);
   EXPECT_EQ(second.max_positions, 512);
   EXPECT_EQ(
       SpecOf("baichuan2_13b", R"({"model_max_length": null})").max_positions,
@@ -153,8 +152,7 @@ TEST(JinaBertTest, Layers) {
     EXPECT_EQ(spec.num_segments, 2);
     const AttentionSpec& attention = AttentionAt(spec, 1);
     EXPECT_FALSE(attention.causal);
-    EXPECT_EQ(attention.alibi_slopes,
-              (std::vector<float>{0x1p-4f, 0x1p-8f, 0x1p-2f}));
+    EXPECT_EQ(attention.alibi_scale, 1.0f);
     EXPECT_EQ(attention.joint_norms, code);
     EXPECT_EQ(attention.q_norm.kind, code ? NormKind::kLayer : NormKind::kNone);
     const BlockSpec& block = spec.layers[1].blocks[0];
