@@ -107,6 +107,7 @@ constexpr GgufArch kArchs[] = {
     {"mamba2", "Mamba2ForCausalLM", "mamba2", gguf_names::kNemotronH},
     {"mamba", "MambaForCausalLM", "mamba", gguf_names::kMamba},
     {"mamba", "FalconMambaForCausalLM", "falcon_mamba", gguf_names::kMamba},
+    {"rwkv7", "RWKV7ForCausalLM", "rwkv7", gguf_names::kRwkv7},
     {"jamba", "JambaForCausalLM", "jamba", gguf_names::kJamba},
     {"gptneox", "GPTNeoXForCausalLM", "gpt_neox", gguf_names::kGptNeox},
     {"command-r", "CohereForCausalLM", "cohere", gguf_names::kCommandR},

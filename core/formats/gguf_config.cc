@@ -28,6 +28,7 @@
 #include "core/formats/gguf_muse.h"
 #include "core/formats/gguf_openelm.h"
 #include "core/formats/gguf_rotary.h"
+#include "core/formats/gguf_rwkv.h"
 #include "core/formats/gguf_selective.h"
 #include "core/formats/gguf_sizes.h"
 #include "core/formats/gguf_smallthinker.h"
@@ -393,6 +394,8 @@ absl::StatusOr<GgufConfig> ReadGgufConfig(const GgufFiles& files,
     INLAY_RETURN_IF_ERROR(ReadGgufMamba2(files, keys, sizes, &config));
   } else if (arch.name == "mamba") {
     INLAY_RETURN_IF_ERROR(ReadGgufMamba(files, keys, sizes, &config));
+  } else if (arch.name == "rwkv7") {
+    INLAY_RETURN_IF_ERROR(ReadGgufRwkv7(keys, sizes, &config));
   } else {
     INLAY_RETURN_IF_ERROR(SetSizes(keys, sizes, &config));
     // Gemma 4 has two (gguf_gemma.h).

@@ -30,6 +30,7 @@
 #include "core/formats/gguf_muse.h"
 #include "core/formats/gguf_openelm.h"
 #include "core/formats/gguf_rope_writer.h"
+#include "core/formats/gguf_rwkv.h"
 #include "core/formats/gguf_selective.h"
 #include "core/formats/gguf_sizes.h"
 #include "core/formats/gguf_smallthinker.h"
@@ -73,6 +74,8 @@ class ConfigWriter {
       INLAY_RETURN_IF_ERROR(SetGgufMamba2(keys_));
     } else if (arch_.name == "mamba") {
       INLAY_RETURN_IF_ERROR(SetGgufMamba(keys_));
+    } else if (arch_.name == "rwkv7") {
+      INLAY_RETURN_IF_ERROR(SetGgufRwkv7(keys_));
     } else if (IsGgufGpt(arch_.name)) {
       INLAY_RETURN_IF_ERROR(SetGgufGpt(keys_, &tensors_));
     } else if (arch_.name == "gemma4") {

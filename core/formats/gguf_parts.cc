@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "core/formats/describe.h"
 #include "core/formats/gguf_arch.h"
+#include "core/formats/gguf_rwkv.h"
 #include "core/formats/sliced_source.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
@@ -374,6 +375,7 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> PresentGgufParts(
     const Json& config, std::shared_ptr<const WeightSource> stored) {
   INLAY_ASSIGN_OR_RETURN(const std::string type,
                          JsonString(config, "model_type", ""));
+  if (type == "rwkv7") return PresentGgufRwkv7(config, std::move(stored));
   INLAY_ASSIGN_OR_RETURN(const LinearHeads heads, ReadHeads(config));
   INLAY_ASSIGN_OR_RETURN(const AttentionLayout layout, ReadAttention(config));
   PartEntries entries(type, heads, layout);

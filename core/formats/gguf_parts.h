@@ -27,6 +27,7 @@ namespace inlay {
 //     key head side by side. out_proj's columns have that order: where its
 //     blocks are wider than a head they stay, and
 //     "P.out_proj.input_permutation" says so (quantized_source.h).
+//   rwkv7: gguf_rwkv.h
 // All others pass through; where there is no such tensor, `stored` comes back.
 // INVALID_ARGUMENT where rows do not divide.
 absl::StatusOr<std::shared_ptr<const WeightSource>> PresentGgufParts(

@@ -312,6 +312,48 @@ inline constexpr GgufName kMamba[] = {
     {"blk.#.ssm_out", "backbone.layers.#.mixer.out_proj"},
 };
 
+// Of low rank, w decays, a is the rate, v the mix with the first layer's values
+// (of which the first layer's own are no one's to read) and g the gate.
+inline constexpr GgufName kRwkv7[] = {
+    {"token_embd", "model.embeddings"},
+    {"token_embd_norm", "model.layers.0.pre_norm"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.attn_norm"},
+    {"blk.#.attn_norm_2", "model.layers.#.ffn_norm"},
+    {"blk.#.time_mix_lerp_fused.weight", "model.layers.#.attn.x_x",
+     GgufLayout::kWhole},
+    {"blk.#.time_mix_w0.weight", "model.layers.#.attn.w_lora.lora.2.bias",
+     GgufLayout::kWhole},
+    {"blk.#.time_mix_w1", "model.layers.#.attn.w_lora.lora.0"},
+    {"blk.#.time_mix_w2", "model.layers.#.attn.w_lora.lora.2"},
+    {"blk.#.time_mix_a0.weight", "model.layers.#.attn.a_lora.lora.2.bias",
+     GgufLayout::kWhole},
+    {"blk.#.time_mix_a1", "model.layers.#.attn.a_lora.lora.0"},
+    {"blk.#.time_mix_a2", "model.layers.#.attn.a_lora.lora.2"},
+    {"blk.#.time_mix_v0.weight", "model.layers.#.attn.v_lora.lora.2.bias",
+     GgufLayout::kWhole},
+    {"blk.#.time_mix_v1", "model.layers.#.attn.v_lora.lora.0"},
+    {"blk.#.time_mix_v2", "model.layers.#.attn.v_lora.lora.2"},
+    {"blk.#.time_mix_g1", "model.layers.#.attn.g_lora.lora.0"},
+    {"blk.#.time_mix_g2", "model.layers.#.attn.g_lora.lora.2"},
+    {"blk.#.time_mix_k_k.weight", "model.layers.#.attn.k_k",
+     GgufLayout::kWhole},
+    {"blk.#.time_mix_k_a.weight", "model.layers.#.attn.k_a",
+     GgufLayout::kWhole},
+    {"blk.#.time_mix_r_k.weight", "model.layers.#.attn.r_k",
+     GgufLayout::kWhole},
+    {"blk.#.time_mix_receptance", "model.layers.#.attn.r_proj"},
+    {"blk.#.time_mix_key", "model.layers.#.attn.k_proj"},
+    {"blk.#.time_mix_value", "model.layers.#.attn.v_proj"},
+    {"blk.#.time_mix_ln", "model.layers.#.attn.g_norm"},
+    {"blk.#.time_mix_output", "model.layers.#.attn.o_proj"},
+    {"blk.#.channel_mix_lerp_k.weight", "model.layers.#.ffn.x_k",
+     GgufLayout::kWhole},
+    {"blk.#.channel_mix_key", "model.layers.#.ffn.key"},
+    {"blk.#.channel_mix_value", "model.layers.#.ffn.value"},
+};
+
 inline constexpr GgufName kJamba[] = {
     {"token_embd", "model.embed_tokens"},
     {"output_norm", "model.final_layernorm"},

@@ -79,8 +79,10 @@ absl::StatusOr<GgufSizes> ReadGgufSizes(const GgufFiles& files,
   const auto of_layers = [&](const char* key) {
     return keys.LayerInt(key, sizes.layers, 1, kMaxGgufSize);
   };
-  // Mixers alone: neither attention nor MLPs.
-  const bool is_mamba = keys.arch() == "mamba2" || keys.arch() == "mamba";
+  // No attention; sizes of what there is are read elsewhere (gguf_selective.h,
+  // gguf_linear.h, gguf_rwkv.h).
+  const bool is_mamba = keys.arch() == "mamba2" || keys.arch() == "mamba" ||
+                        keys.arch() == "rwkv7";
   // Each layer has its own (gguf_gemma.h, gguf_windows.h, gguf_laguna.h,
   // gguf_step.h).
   const bool is_gemma4 = keys.arch() == "gemma4";

@@ -224,10 +224,11 @@ absl::StatusOr<Json> GgufTokenizerJson(const GgufVocab& vocab) {
   if (vocab.model == "gemma4") return SentencePieceJson(vocab, true);
   if (vocab.model == "t5") return GgufSentencePieceDocument(vocab);
   if (vocab.model == "bert") return GgufWordPieceJson(vocab);
+  if (vocab.model == "rwkv") return GgufLongestMatchJson(vocab);
   return absl::UnimplementedError(FormattedString(
       "key \"tokenizer.ggml.model\": %s, allowed: \"gpt2\" (byte-level BPE), "
       "\"llama\" (SentencePiece BPE), \"gemma4\" (the same, with merges), "
-      "\"t5\" (Unigram), \"bert\" (WordPiece)",
+      "\"t5\" (Unigram), \"bert\" (WordPiece), \"rwkv\" (the longest of bytes)",
       Quoted(vocab.model)));
 }
 

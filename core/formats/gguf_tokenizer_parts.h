@@ -27,6 +27,10 @@ absl::StatusOr<Json> GgufPostProcessorJson(const GgufVocab& vocab,
 // "bert".
 absl::StatusOr<Json> GgufWordPieceJson(const GgufVocab& vocab);
 
+// "rwkv". INVALID_ARGUMENT naming the key where a token is not as Python writes
+// bytes, and where one of 256 single bytes is missing.
+absl::StatusOr<Json> GgufLongestMatchJson(const GgufVocab& vocab);
+
 // "t5", and "llama" where the file says how SentencePiece treats spaces: a
 // document of core/text/sentencepiece_document.h.
 absl::StatusOr<Json> GgufSentencePieceDocument(const GgufVocab& vocab);

@@ -62,6 +62,10 @@ Decoder::Workspace Decoder::Place(Arena& arena, int64_t tokens,
     space.layer_input =
         arena.TakeMatrix(tokens, info_.hidden_size, DType::kF32);
   }
+  if (info_.first_values > 0) {
+    space.first_values =
+        arena.TakeMatrix(tokens, info_.first_values, activation_);
+  }
   space.per_layer = per_layer_inputs_.Place(arena, tokens);
   if (selects_ > 0) {
     space.selection = reinterpret_cast<int32_t*>(
@@ -513,6 +517,9 @@ absl::Status Decoder::Forward(const ForwardBatch& batch,
     if (batch.layers->selection != nullptr) {
       space.selection = batch.layers->selection;
     }
+    if (batch.layers->first_values != nullptr) {
+      space.first_values.data = batch.layers->first_values;
+    }
   }
 
   const DeviceScope scope(*device_);
@@ -529,10 +536,11 @@ absl::Status Decoder::Forward(const ForwardBatch& batch,
   if (!reaches_.empty() && batch.device == nullptr) {
     INLAY_ASSIGN_OR_RETURN(reaches, CompileReaches(batch));
   }
-  return ForwardLayers({batch, *device, stream, space.angles, space.scratch,
-                        space.kernel, compiles ? &pattern : nullptr, reaches,
-                        space.per_layer, space.selection, space.layer_input},
-                       space);
+  return ForwardLayers(
+      {batch, *device, stream, space.angles, space.scratch, space.kernel,
+       compiles ? &pattern : nullptr, reaches, space.per_layer, space.selection,
+       space.layer_input, space.first_values},
+      space);
 }
 
 absl::StatusOr<ExpertFetchCounts> Decoder::ReadExpertCounts(

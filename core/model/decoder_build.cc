@@ -67,6 +67,10 @@ void Decoder::DescribeLayout(const DecoderSpec& spec, const ModelBuild& build) {
     for (const BlockSpec& block : layer.blocks) {
       const size_t state = StateBytes(block.part);
       if (state > 0) states.push_back(state);
+      if (const auto* mix = std::get_if<TimeMixSpec>(&block.part)) {
+        INLAY_DCHECK(mix->first == (info_.first_values == 0));
+        info_.first_values = mix->width();
+      }
       const AttentionSpec* attention = AttentionOf(block.part);
       if (attention != nullptr && attention->kv_source < 0) {
         // A window that no sequence outgrows is none; nor is one both ways,

@@ -126,8 +126,9 @@ class Decoder : public Model {
     TensorView output;
     // What a layer adds at its end, or what its next block reads.
     TensorView deferred;
-    TensorView kept;         // LayerSpec::loop_norm
-    TensorView layer_input;  // Step
+    TensorView kept;          // LayerSpec::loop_norm
+    TensorView layer_input;   // Step
+    TensorView first_values;  // Step
     TensorView per_layer;
     int32_t* selection = nullptr;  // [tokens, selects_]; null where that is 0
     RopeTables::Angles angles;

@@ -273,6 +273,13 @@ struct MlpSpec {
   LinearSpec output;
 };
 
+// An MLP that reads a token's row mixed with the one before it (RWKV's channel
+// mix). Tensor MIX [hidden].
+struct ShiftedMlpSpec {
+  std::string mix;
+  MlpSpec mlp;
+};
+
 // The sum over the experts that the router chooses for a token of weight *
 // expert(x), and of a shared expert's, which every token goes to.
 struct MoeSpec {
@@ -377,10 +384,10 @@ struct AttentionExpertsSpec {
 
 using PartSpec =
     std::variant<AttentionSpec, MlpSpec, MoeSpec, ShortConvSpec, MambaSpec,
-                 SelectiveSpec, DeltaSpec, LightningSpec, AttentionMambaSpec,
-                 LatentAttentionSpec, MlpMoeSpec, PerLayerSpec,
-                 CompressedAttentionSpec, SharedTransformerSpec,
-                 AttentionExpertsSpec>;
+                 SelectiveSpec, DeltaSpec, LightningSpec, TimeMixSpec,
+                 ShiftedMlpSpec, AttentionMambaSpec, LatentAttentionSpec,
+                 MlpMoeSpec, PerLayerSpec, CompressedAttentionSpec,
+                 SharedTransformerSpec, AttentionExpertsSpec>;
 
 // A learned augmented residual (LAuReL, arXiv:2411.07501): a block's sum has n
 // + norm(right(left(n))) besides, n being what its part reads, and is

@@ -68,6 +68,9 @@ struct ModelInfo {
   // Keys that a query sees at most where layers share what one has selected
   // (LayerRange::selection); 0: none do.
   int64_t shared_selection = 0;
+  // Numbers that each token's layers read of what the first layer made
+  // (LayerRange::first_values); 0: none do.
+  int64_t first_values = 0;
   // Of an encoder's head; 0: it has none, and there are no logits.
   int64_t num_labels = 0;
   // The head's input is the mean of the tokens' states, not the first one's.
@@ -110,6 +113,10 @@ struct LayerRange {
   // [tokens, ModelInfo::shared_selection]: what the last layer that selects has
   // selected, in and out. Null: none is shared with layers of other ranges.
   int32_t* selection = nullptr;
+  // [tokens, ModelInfo::first_values], of hidden_dtype: layer 0 writes them,
+  // the others read them. Null: they are not shared with layers of other
+  // ranges.
+  std::byte* first_values = nullptr;
 };
 
 // One step's work. All spans belong to the caller and stay valid during

@@ -76,6 +76,7 @@ inline constexpr std::string_view kOpNames[] = {
     "short_conv",
     "sparse_gate",
     "state_gates",
+    "wkv7",
     "xielu",
 };
 

@@ -138,6 +138,31 @@ struct LightningSpec {
   int64_t width() const { return int64_t{num_heads} * head_dim; }
 };
 
+// RWKV-7's time mix (kernels/linear_attention/wkv7.h).
+struct TimeMixSpec {
+  int num_heads = 0;
+  int head_dim = 0;
+  // Values of this one are what others mix theirs with; there is no `mix`. It
+  // comes before all others.
+  bool first = false;
+  // Tensors PREFIX.x_r, .x_w, .x_k, .x_v, .x_a, .x_g [width] or PREFIX.x_x [6,
+  // width]; PREFIX.k_k, .k_a, .r_k, .g_norm.weight and .g_norm.bias, [width].
+  std::string prefix;
+  LinearSpec r;
+  LinearSpec k;
+  LinearSpec v;
+  // Of low rank: layer 1 reads layer 0's output or, of decay its tanh, of gate
+  // its sigmoid.
+  std::vector<LinearSpec> decay;
+  std::vector<LinearSpec> rate;
+  std::vector<LinearSpec> mix;
+  std::vector<LinearSpec> gate;
+  LinearSpec output;
+  float epsilon = 0.0f;  // of the norm of heads
+
+  int64_t width() const { return int64_t{num_heads} * head_dim; }
+};
+
 }  // namespace inlay
 
 #endif  // INLAY_CORE_MODEL_RECURRENT_SPEC_H_

@@ -179,6 +179,11 @@ class WeightLoader {
   absl::StatusOr<const float*> TurnedFloats(const std::string& name, int64_t n,
                                             int64_t k, VectorKind kind,
                                             float (*map)(float));
+  // What is the share of the row before in mixes of two rows, tensors of `ways`
+  // vectors [size] or one of all, [ways, size]: that and the rest, [ways][2]
+  // [size]. Null when planning.
+  absl::StatusOr<const float*> ShiftTaps(absl::Span<const std::string> names,
+                                         int64_t ways, int64_t size);
   // Rows `rows` of a matrix [n, k] that is small, and may be in blocks, turned:
   // [k][rows.size()].
   absl::StatusOr<const float*> TurnedRows(const std::string& name, int64_t n,

@@ -26,6 +26,28 @@ absl::StatusOr<const float*> WeightLoader::TurnedFloats(const std::string& name,
   return Constants(turned);
 }
 
+absl::StatusOr<const float*> WeightLoader::ShiftTaps(
+    absl::Span<const std::string> names, int64_t ways, int64_t size) {
+  const bool plans = mode_ == Mode::kPlan;
+  std::vector<float> shares(plans ? 0 : static_cast<size_t>(ways * size));
+  const bool is_one = names.size() == 1 && ways > 1;
+  INLAY_DCHECK(is_one || static_cast<int64_t>(names.size()) == ways);
+  std::vector<int64_t> shape = {size};
+  if (is_one) shape.insert(shape.begin(), ways);
+  for (size_t i = 0; i < names.size(); ++i) {
+    float* to = plans ? nullptr : &shares[i * static_cast<size_t>(size)];
+    INLAY_RETURN_IF_ERROR(Widen(names[i], shape, VectorKind::kScale, to));
+  }
+  std::vector<float> taps(2 * shares.size());
+  const auto columns = static_cast<size_t>(size);
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const size_t at = i / columns * 2 * columns + i % columns;
+    taps[at] = shares[i];
+    taps[at + columns] = 1.0f - shares[i];
+  }
+  return Constants(taps);
+}
+
 absl::StatusOr<const float*> WeightLoader::TurnedRows(
     const std::string& name, int64_t n, int64_t k,
     absl::Span<const int32_t> rows) {

@@ -101,6 +101,8 @@ absl::StatusOr<std::unique_ptr<Calibration>> Calibration::Create(
                            made->Values(size * info.stream_width));
     INLAY_ASSIGN_OR_RETURN(sequence.selection,
                            made->Values(size * info.shared_selection));
+    INLAY_ASSIGN_OR_RETURN(sequence.first_values,
+                           made->Values(size * info.first_values));
     sequence.tokens = std::move(tokens);
   }
   INLAY_RETURN_IF_ERROR(made->Allocate(SharesKv(spec)));
@@ -201,6 +203,8 @@ absl::Status Calibration::Run(const Model& model, int layer, int count,
   range.hidden = FloatView(hidden, size, stream_width, stream_width);
   if (!sequence.selection.empty())
     range.selection = sequence.selection.as<int32_t>();
+  if (!sequence.first_values.empty())
+    range.first_values = sequence.first_values.as<std::byte>();
   ForwardBatch batch;
   batch.tokens = sequence.tokens;
   batch.positions = positions;

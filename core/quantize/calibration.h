@@ -78,6 +78,7 @@ class Calibration : private InputObserver {
     // [tokens, ModelInfo::shared_selection] i32, of the last layer that
     // selects.
     Buffer selection;
+    Buffer first_values;  // [tokens, ModelInfo::first_values] f32
   };
 
   Calibration(const ModelFiles& files, Device& device, Stream& stream,

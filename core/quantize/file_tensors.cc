@@ -121,6 +121,10 @@ class Planner {
         tensor.name.ends_with(".embed_tokens_per_layer.weight")) {
       return AddPerLayerTable(tensor);
     }
+    if (arch_.name == "rwkv7" &&
+        tensor.name.find(".attn.") != std::string::npos) {
+      return AddTimeMix(tensor);
+    }
     if (tensor.name.ends_with(".position_embeddings.weight")) {
       return AddPositions(tensor);
     }
@@ -142,6 +146,7 @@ class Planner {
  private:
   static constexpr std::string_view kEmbedding = "token_embd.weight";
   static constexpr std::string_view kHead = "output.weight";
+  static constexpr std::string_view kMixes = "rwkvag";  // of RWKV-7, in order
 
   bool IsStoredAs(const ModelTensor& tensor, std::string_view name) const {
     const auto gguf = GgufTensorName(arch_, tensor.name);
@@ -293,6 +298,45 @@ class Planner {
       file->rows.runs.push_back({0, 0, 1});
     }
     file->shape = {tokens, shape[1]};
+    return absl::OkStatus();
+  }
+
+  // RWKV-7's: six mixes as one, and low ranks of the first layer once more
+  // where others have those of values, which llama.cpp wants there and nothing
+  // reads.
+  absl::Status AddTimeMix(const ModelTensor& tensor) {
+    const auto mix = Replaced(tensor.name, ".attn.x_", ".attn.x_x");
+    if (!mix.has_value()) {
+      INLAY_RETURN_IF_ERROR(AddOne(tensor, tensor.name).status());
+      const auto dummy = Replaced(tensor.name, ".layers.0.attn.a_lora.",
+                                  ".layers.0.attn.v_lora.");
+      return dummy.has_value() ? AddOne(tensor, *dummy).status()
+                               : absl::OkStatus();
+    }
+    const int64_t ways = static_cast<int64_t>(kMixes.size());
+    const std::string all = mix->substr(0, mix->rfind(".x_x") + 4);
+    const std::string_view way = std::string_view(*mix).substr(all.size());
+    const bool has_all = way == "x";
+    const size_t place = has_all ? 0 : kMixes.find(way);
+    if (place == 0) {
+      joined_[all] = tensors_.size();
+      INLAY_RETURN_IF_ERROR(AddOne(tensor, all).status());
+    }
+    const auto found = joined_.find(all);
+    const int64_t rows = has_all ? ways : 1;
+    const std::vector<int64_t>& shape = tensor.info->shape;
+    int64_t elements = 1;
+    for (const int64_t size : shape) elements *= size;
+    if (found == joined_.end() || place == kMixes.npos ||
+        elements % rows != 0) {
+      return WrongShape(tensor, rows);
+    }
+    FileTensor& file = tensors_[found->second];
+    if (place > 0) {
+      file.rows.parts.push_back(tensor.info);
+      file.parts.push_back(tensor.name);
+    }
+    file.shape = {ways, 1, 1, elements / rows};
     return absl::OkStatus();
   }
 

@@ -61,6 +61,21 @@ void AddMamba(const MambaSpec& mamba, size_t first,
   inputs->push_back(ReadOnly(mamba.output));
 }
 
+// Each layer reads a mix of its own of the norm's output. What is of low rank
+// decides decays and gates.
+void AddTimeMix(const TimeMixSpec& mix, size_t first,
+                std::vector<LinearInput>* inputs) {
+  LinearInput& input = (*inputs)[first];
+  input.norm = nullptr;
+  input.readers.push_back(&mix.r);
+  for (const auto* layers : {&mix.decay, &mix.rate, &mix.mix, &mix.gate}) {
+    for (const LinearSpec& layer : *layers) input.kept.push_back(&layer);
+  }
+  for (const LinearSpec* layer : {&mix.k, &mix.v, &mix.output}) {
+    inputs->push_back(ReadOnly(*layer));
+  }
+}
+
 // Between input and output nothing is linear that could be divided.
 void AddRecurrent(const PartSpec& part, size_t first,
                   std::vector<LinearInput>* inputs) {
@@ -94,6 +109,12 @@ void AddRecurrent(const PartSpec& part, size_t first,
       (*inputs)[first].readers.push_back(&*lightning->gate);
     }
     inputs->push_back(ReadOnly(lightning->output));
+  } else if (const auto* mix = std::get_if<TimeMixSpec>(&part)) {
+    AddTimeMix(*mix, first, inputs);
+  } else if (const auto* shifted = std::get_if<ShiftedMlpSpec>(&part)) {
+    (*inputs)[first].norm = nullptr;
+    AddReaders(shifted->mlp.input, &(*inputs)[first]);
+    inputs->push_back(ReadAfterActivation(shifted->mlp));
   }
 }
 

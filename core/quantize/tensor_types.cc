@@ -178,13 +178,25 @@ DType Fitting(DType wanted, int64_t row) {
 }
 
 // Readers want vectors, learned positions, what routes to experts and the taps
-// of convolutions as they are, llama.cpp's and ours; llama.cpp leaves Gemma 3n's
-// streams and augmented residuals, too. Biases of experts have a row for each.
+// of convolutions as they are, llama.cpp's and ours; llama.cpp leaves Gemma
+// 3n's streams and augmented residuals, too. Biases of experts have a row for
+// each.
 bool StaysWide(std::string_view gguf) {
   if (!gguf.ends_with(".weight") || gguf.ends_with("_norm.weight")) return true;
   for (const std::string_view part :
        {"position_embd.", ".ffn_gate_inp.", ".ssm_conv1d", ".shortconv.conv.",
-        ".indexer.proj.", "per_layer_model_proj.", "altup_", ".laurel_"}) {
+        ".indexer.proj.", "per_layer_model_proj.", "altup_", ".laurel_",
+        ".time_mix_w1.", ".time_mix_w2.", ".time_mix_lerp_fused."}) {
+    if (gguf.find(part) != gguf.npos) return true;
+  }
+  return false;
+}
+
+// RWKV-7's small products, which llama.cpp does not quantise.
+bool IsOfLowRank(std::string_view gguf) {
+  for (const std::string_view part :
+       {".time_mix_a1.", ".time_mix_a2.", ".time_mix_v1.", ".time_mix_v2.",
+        ".time_mix_g1.", ".time_mix_g2."}) {
     if (gguf.find(part) != gguf.npos) return true;
   }
   return false;
@@ -302,6 +314,7 @@ absl::StatusOr<ChosenType> ChooseTensorType(
     return ChosenType{DType::kF32, DType::kF32};
   }
   DType wanted = WantedType(type, role);
+  if (IsOfLowRank(role.gguf) && !IsPlainFloat(wanted)) wanted = DType::kBF16;
   for (const TensorOverride& given : overrides) {
     INLAY_ASSIGN_OR_RETURN(const bool matches, MatchesRole(given, role));
     if (matches) wanted = given.dtype;

@@ -1,5 +1,6 @@
 // elementwise: y = y + x (residuals), y = y * factor, the logit softcap y = cap
-// * tanh(y / cap), and y cut off beyond +-limit, in place.
+// * tanh(y / cap), y cut off beyond +-limit, and sigmoids 1 / (1 + e^-y), in
+// place.
 #ifndef INLAY_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
 #define INLAY_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
 
@@ -10,7 +11,7 @@
 
 namespace inlay {
 
-enum class Elementwise : uint8_t { kAdd, kScale, kSoftcap, kClamp };
+enum class Elementwise : uint8_t { kAdd, kScale, kSoftcap, kClamp, kSigmoid };
 
 struct ElementwiseDesc {
   Elementwise function = Elementwise::kAdd;

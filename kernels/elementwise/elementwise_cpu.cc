@@ -30,6 +30,11 @@ void RunRow(const ElementwiseDesc& desc, const ElementwiseParams& params,
         y[i] = std::clamp(y[i], -params.value, params.value);
       }
       return;
+    case Elementwise::kSigmoid:
+      for (int64_t i = 0; i < desc.width; ++i) {
+        y[i] = static_cast<float>(1.0 / (1.0 + std::exp(-double{y[i]})));
+      }
+      return;
   }
 }
 

@@ -36,6 +36,8 @@ void RunSpan(const ElementwiseDesc& desc, const ElementwiseParams& params,
         return hn::Mul(value, Tanh(hn::Div(v, value)));
       case Elementwise::kClamp:
         return hn::Clamp(v, hn::Neg(value), value);
+      case Elementwise::kSigmoid:
+        return Sigmoid(v);
     }
     return v;
   };

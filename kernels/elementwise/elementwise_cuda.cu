@@ -30,6 +30,8 @@ __global__ void Map(CudaMatrix<T> y_rows, CudaMatrix<const T> x_rows,
       v[j] *= value;
     } else if constexpr (kFunction == Elementwise::kClamp) {
       v[j] = fminf(fmaxf(v[j], -value), value);
+    } else if constexpr (kFunction == Elementwise::kSigmoid) {
+      v[j] = 1.0f / (1.0f + expf(-v[j]));
     } else {
       v[j] = value * tanhf(v[j] / value);
     }
@@ -67,6 +69,8 @@ absl::Status RunElementwiseCuda(const ElementwiseDesc& desc,
         return Launch<T, Elementwise::kSoftcap>(desc, params, cuda);
       case Elementwise::kClamp:
         return Launch<T, Elementwise::kClamp>(desc, params, cuda);
+      case Elementwise::kSigmoid:
+        return Launch<T, Elementwise::kSigmoid>(desc, params, cuda);
       default:
         return Launch<T, Elementwise::kAdd>(desc, params, cuda);
     }

@@ -501,7 +501,7 @@ TEST(SmallOpsCudaTest, Elementwise) {
   TestCuda cuda;
   for (const Elementwise function :
        {Elementwise::kAdd, Elementwise::kScale, Elementwise::kSoftcap,
-        Elementwise::kClamp}) {
+        Elementwise::kClamp, Elementwise::kSigmoid}) {
     for (const DType dtype : kFloats) {
       for (const int64_t width : {1, 7, 8, 100, 2056}) {
         SCOPED_TRACE(::testing::Message()
@@ -521,6 +521,8 @@ TEST(SmallOpsCudaTest, Elementwise) {
                                 : function == Elementwise::kScale ? y * value
                                 : function == Elementwise::kClamp
                                     ? std::clamp<double>(y, -value, value)
+                                : function == Elementwise::kSigmoid
+                                    ? 1 / (1 + std::exp(-y))
                                     : value * std::tanh(y / value);
             expected.Add(want,
                          8 * kUnitF32 * std::abs(want) + Rounding(dtype, want));

@@ -482,7 +482,7 @@ TEST(ElementwiseTest, MatchesFloat64) {
   TestCpu cpu(2);
   for (const Elementwise function :
        {Elementwise::kAdd, Elementwise::kScale, Elementwise::kSoftcap,
-        Elementwise::kClamp}) {
+        Elementwise::kClamp, Elementwise::kSigmoid}) {
     for (const int64_t width : {1, 7, 8, 9, 100}) {
       SCOPED_TRACE(::testing::Message()
                    << "function " << static_cast<int>(function) << " width "
@@ -500,11 +500,14 @@ TEST(ElementwiseTest, MatchesFloat64) {
         }
         if (function == Elementwise::kAdd) return y + x(r, c);
         if (function == Elementwise::kScale) return y * value;
+        if (function == Elementwise::kSigmoid) return 1 / (1 + std::exp(-y));
         return value * std::tanh(y / value);
       };
       // One rounding; of a softcap the quotient's, the hyperbolic tangent's 4
-      // units in the last place, and the product's.
-      const double roundings = function == Elementwise::kSoftcap ? 10.1 : 1.01;
+      // units in the last place, and the product's; of a sigmoid 4 such units.
+      const double roundings = function == Elementwise::kSoftcap   ? 10.1
+                               : function == Elementwise::kSigmoid ? 8.1
+                                                                   : 1.01;
       const auto tolerance = [&](int64_t r, int64_t c) {
         return roundings * kUnitF32 * std::abs(want(r, c)) + 1e-30;
       };

@@ -171,7 +171,8 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "openelm",
                                                 "grove_moe",
                                                 "arctic",
-                                                "plm"};
+                                                "plm",
+                                                "rwkv7"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",
@@ -196,7 +197,8 @@ inline constexpr const char* kRecurrentNames[] = {"lfm2",
                                                   "bailing_hybrid",
                                                   "lara_mini",
                                                   "glm5_next",
-                                                  "zamba2"};
+                                                  "zamba2",
+                                                  "rwkv7"};
 
 // Those with experts.
 inline constexpr const char* kMixtureNames[] = {"mixtral",

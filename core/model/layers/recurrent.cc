@@ -8,7 +8,9 @@
 #include "core/model/layers/lightning_block.h"
 #include "core/model/layers/mamba_block.h"
 #include "core/model/layers/selective_block.h"
+#include "core/model/layers/shifted_mlp.h"
 #include "core/model/layers/short_conv_block.h"
+#include "core/model/layers/time_mix_block.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -106,6 +108,13 @@ size_t StateBytes(const PartSpec& part) {
   if (const auto* lightning = std::get_if<LightningSpec>(&part)) {
     return LayerState::Bytes(0, LightningBlock::MatrixFloats(*lightning));
   }
+  if (const auto* mix = std::get_if<TimeMixSpec>(&part)) {
+    return LayerState::Bytes(TimeMixBlock::ShiftFloats(*mix),
+                             TimeMixBlock::MatrixFloats(*mix));
+  }
+  if (const auto* shifted = std::get_if<ShiftedMlpSpec>(&part)) {
+    return LayerState::Bytes(ShiftedMlp::ShiftFloats(*shifted), 0);
+  }
   const auto* mamba = std::get_if<MambaSpec>(&part);
   if (const auto* both = std::get_if<AttentionMambaSpec>(&part)) {
     mamba = &both->mamba;
@@ -133,6 +142,12 @@ absl::StatusOr<std::unique_ptr<Sublayer>> CreateRecurrent(
   }
   if (const auto* lightning = std::get_if<LightningSpec>(&part)) {
     return LightningBlock::Create(*lightning, state, build);
+  }
+  if (const auto* mix = std::get_if<TimeMixSpec>(&part)) {
+    return TimeMixBlock::Create(*mix, state, build);
+  }
+  if (const auto* shifted = std::get_if<ShiftedMlpSpec>(&part)) {
+    return ShiftedMlp::Create(*shifted, state, build);
   }
   return CreateBoth(std::get<AttentionMambaSpec>(part), state, place, build);
 }

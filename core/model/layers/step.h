@@ -43,6 +43,9 @@ struct Step {
   // The residual stream as the layer's first block found it, float32, where a
   // mixture is routed by that (MoeSpec::routes_ahead).
   TensorView layer_input;
+  // Values of the first time mix (TimeMixSpec), from there on, of
+  // ModelBuild::activation.
+  TensorView first_values;
 };
 
 // What a part reads: the residual stream [tokens, hidden_size], float32,

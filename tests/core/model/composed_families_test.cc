@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -187,6 +189,90 @@ TEST(PlmTest, Layers) {
     EXPECT_FALSE(mlp.gated);
     EXPECT_EQ(mlp.activation, Activation::kReluSquared);
   }
+}
+
+TEST(Rwkv7Test, Layers) {
+  for (const char* config : {"config.json", "config_v5.json"}) {
+    SCOPED_TRACE(config);
+    const DecoderSpec spec = SpecOf("rwkv7", "{}", config);
+    ASSERT_EQ(spec.layers.size(), 3u);
+    EXPECT_EQ(spec.embedding_norm.name, "model.layers.0.pre_norm");
+    EXPECT_EQ(spec.embedding_norm.kind, NormKind::kLayer);
+    for (size_t i = 0; i < 3; ++i) {
+      const auto& mix = PartAt<TimeMixSpec>(spec, i, 0);
+      EXPECT_EQ(mix.num_heads, 2);
+      EXPECT_EQ(mix.head_dim, 16);
+      EXPECT_EQ(mix.first, i == 0);
+      EXPECT_EQ(mix.mix.empty(), i == 0);
+      EXPECT_TRUE(mix.rate[1].bias);
+      EXPECT_FALSE(mix.gate[1].bias);
+      EXPECT_EQ(mix.gate[0].n, 16);
+      EXPECT_FLOAT_EQ(mix.epsilon, 64e-5f);
+      const auto& mlp = PartAt<ShiftedMlpSpec>(spec, i, 1).mlp;
+      EXPECT_EQ(mlp.activation, Activation::kReluSquared);
+      EXPECT_EQ(mlp.width, 32);
+    }
+  }
+}
+
+// Where config.json is silent.
+TEST(Rwkv7Test, Defaults) {
+  const DecoderSpec spec = SpecOf("rwkv7", R"({
+      "hidden_size": 192, "head_dim": null, "num_heads": null,
+      "value_dim": null, "intermediate_size": null, "hidden_ratio": 3.1,
+      "decay_low_rank_dim": null, "v_low_rank_dim": null, "norm_eps": null,
+      "gate_low_rank_dim": null, "a_low_rank_dim": null})");
+  const auto& mix = PartAt<TimeMixSpec>(spec, 1, 0);
+  EXPECT_EQ(mix.num_heads, 3);
+  EXPECT_EQ(mix.head_dim, 64);
+  EXPECT_EQ(mix.decay[0].n, 64);
+  EXPECT_EQ(mix.rate[0].n, 64);
+  EXPECT_EQ(mix.mix[0].n, 16);
+  EXPECT_EQ(mix.gate[0].n, 128);
+  EXPECT_FLOAT_EQ(mix.epsilon, 64e-5f);
+  // 595 of 32 each.
+  EXPECT_EQ(PartAt<ShiftedMlpSpec>(spec, 1, 1).mlp.width, 608);
+  const DecoderSpec counted = SpecOf("rwkv7", R"({"head_dim": null,
+      "num_heads": 1})");
+  EXPECT_EQ(PartAt<TimeMixSpec>(counted, 1, 0).head_dim, 32);
+}
+
+// fla's first files have a layer's mixes in one tensor; some have a mix of
+// values in the first layer, which nothing reads.
+TEST(Rwkv7Test, OlderFiles) {
+  const ModelFiles files = Open("rwkv7", "config.json");
+  const std::vector<int32_t> prompt = {5, 17, 99, 3, 42};
+  const auto older = std::make_shared<MemoryWeights>(true);
+  std::map<std::string, std::string> all;
+  for (const WeightInfo& info : files.weights->weights()) {
+    std::string bytes(info.bytes, '\0');
+    ASSERT_TRUE(
+        files.weights
+            ->Read(info, 0,
+                   absl::MakeSpan(reinterpret_cast<std::byte*>(bytes.data()),
+                                  bytes.size()))
+            .ok());
+    const size_t at = info.name.rfind(".attn.x_");
+    if (at == info.name.npos) {
+      older->Add(info, reinterpret_cast<const std::byte*>(bytes.data()));
+    } else {
+      std::string& mixes = all[info.name.substr(0, at + 8) + "x"];
+      mixes.resize(6 * bytes.size());
+      const size_t way = std::string("rwkvag").find(info.name.back());
+      mixes.replace(way * bytes.size(), bytes.size(), bytes);
+    }
+  }
+  ASSERT_EQ(all.size(), 3u);
+  for (const auto& [name, bytes] : all) {
+    older->Add(name, DType::kBF16, {6, 32}, bytes.data());
+  }
+  const std::vector<uint16_t> nothing(8 * 32, 0x7FC0);  // NaN
+  older->Add("model.layers.0.attn.v_lora.lora.0.weight", DType::kBF16, {8, 32},
+             nothing.data());
+  ModelFiles first = files;
+  first.weights = older;
+  EXPECT_EQ(RunChunks(first, {}, prompt, 1 << 20),
+            RunChunks(files, {}, prompt, 2));
 }
 
 struct ComposedRefusal {

@@ -82,6 +82,10 @@ Json SmallConfig(const std::string& architecture) {
     config["num_kv_heads"] = {2, 1};
     config["ffn_multipliers"] = {1.0, 1.5};
   }
+  if (architecture == "RWKV7ForCausalLM") {
+    config["num_heads"] = 2;
+    config["head_dim"] = 16;
+  }
   if (architecture.starts_with("JinaBert")) {
     config["position_embedding_type"] = "alibi";
     config["feed_forward_type"] = "geglu";

@@ -202,6 +202,10 @@ void AddFeedForward(const DecoderSpec& spec, Features* features) {
         features->Add("a norm inside", mlp->inner_norm.kind != NormKind::kNone);
         features->Add("few gates on some", mlp->gate_cut.has_value());
       }
+      if (std::holds_alternative<ShiftedMlpSpec>(block.part)) {
+        features->Add("plain");
+        features->Add("mixed with the token before");
+      }
       if (const auto* both = std::get_if<MlpMoeSpec>(&block.part)) {
         features->Add("experts beside an MLP");
         AddExperts(both->moe, features);
@@ -272,6 +276,8 @@ void AddRecurrent(const PartSpec& part, Features* features) {
                                          : "gated DeltaNet");
     features->Add("bounded decays", delta->decay_bound < 0);
   }
+  features->Add("RWKV-7's delta rule",
+                std::holds_alternative<TimeMixSpec>(part));
   features->Add("attention beside mamba 2",
                 std::holds_alternative<AttentionMambaSpec>(part));
   features->Add("shared transformers before some, for them alone",
@@ -283,7 +289,9 @@ bool IsRecurrent(const PartSpec& part) {
          std::holds_alternative<MambaSpec>(part) ||
          std::holds_alternative<SelectiveSpec>(part) ||
          std::holds_alternative<LightningSpec>(part) ||
-         std::holds_alternative<DeltaSpec>(part);
+         std::holds_alternative<DeltaSpec>(part) ||
+         std::holds_alternative<TimeMixSpec>(part) ||
+         std::holds_alternative<ShiftedMlpSpec>(part);
 }
 
 bool HasPart(const DecoderSpec& spec, bool (*is)(const PartSpec&)) {

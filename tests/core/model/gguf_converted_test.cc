@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("llama3", "gemma", "phi3", "gpt2", "nemotron_nas",
                       "granite_swa", "minimax_m3", "step3p5", "qwen",
                       "smallthinker", "bailing_moe", "openelm", "grove_moe",
-                      "arctic", "plm"),
+                      "arctic", "plm", "rwkv7"),
     [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

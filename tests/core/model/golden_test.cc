@@ -25,6 +25,7 @@
 #include "kernels/linear_attention/selective_scan.h"
 #include "kernels/linear_attention/short_conv.h"
 #include "kernels/linear_attention/state_gates.h"
+#include "kernels/linear_attention/wkv7.h"
 #include "kernels/moe/combine.h"
 #include "kernels/moe/expert_linear.h"
 #include "kernels/rms_norm/rms_norm.h"
@@ -68,6 +69,7 @@ ModelLoadOptions Forced(const std::string& name) {
   ForceWhereThere("short_conv", ShortConvTable(), name, options);
   ForceWhereThere("sparse_gate", SparseGateTable(), name, options);
   ForceWhereThere("state_gates", StateGatesTable(), name, options);
+  ForceWhereThere("wkv7", Wkv7Table(), name, options);
   ForceWhereThere("xielu", XieluTable(), name, options);
   return options;
 }

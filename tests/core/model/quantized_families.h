@@ -45,7 +45,11 @@ inline constexpr const char* kWidths[] = {"hidden_size",
                                           "moe_latent_size",
                                           "kv_lora_rank",
                                           "q_lora_rank",
-                                          "o_lora_rank"};
+                                          "o_lora_rank",
+                                          "decay_low_rank_dim",
+                                          "a_low_rank_dim",
+                                          "v_low_rank_dim",
+                                          "gate_low_rank_dim"};
 inline constexpr const char* kHeads[] = {"num_attention_heads",
                                          "num_key_value_heads",
                                          "num_global_key_value_heads",
@@ -153,6 +157,7 @@ inline Json Wider(Json config) {
       config[key] = kWidth;
     }
   }
+  if (config.contains("value_dim")) config["value_dim"] = kWidth;  // RWKV-7's
   if (config["model_type"] == "qwen") config["intermediate_size"] = 2 * kWidth;
   if (config["model_type"] == "openelm") {
     config["ffn_multipliers"] = {1.0, 2.0};

@@ -59,7 +59,9 @@ TEST_P(CalibratedByLayers, IsTheForwardPass) {
   ASSERT_TRUE(files.ok());
   const std::string layer = GetParam().layer;
   const int64_t inputs = GetParam().inputs;
-  const TokenSequences sequences = Sequences(GetParam().sequences, 37, 256);
+  const TokenSequences sequences =
+      Sequences(GetParam().sequences, 37,
+                std::min(256, files->config["vocab_size"].get<int>()));
   Sums sums(layer, inputs, *stream_);
   ModelLoadOptions options;
   options.fused = false;
@@ -77,7 +79,8 @@ TEST_P(CalibratedByLayers, IsTheForwardPass) {
   ASSERT_TRUE(calibration.ok()) << calibration.status();
   Hessians hessians;
   hessians.emplace(layer, Hessian(inputs, false));
-  hessians.emplace("head", Hessian(64, false));
+  const int64_t width = model->get()->info().hidden_size;
+  hessians.emplace("head", Hessian(width, false));
   for (int i = 0; i < (*calibration)->num_layers(); ++i) {
     ASSERT_TRUE((*calibration)->Collect(i, i == 0, &hessians).ok());
     if (i > 0) {
@@ -95,7 +98,8 @@ TEST_P(CalibratedByLayers, IsTheForwardPass) {
 // The second has inputs per layer, made of the tokens whatever the layer, and
 // its last layers read the keys and values of others. The others select keys:
 // of glm_moe_dsa layer 1 sees what layer 0 has selected; deepseek_v4 has
-// several residual streams and compresses keys. The last has states and no KV.
+// several residual streams and compresses keys. The last two have states and no
+// KV; layers of the last one read values of the first.
 INSTANTIATE_TEST_SUITE_P(
     Models, CalibratedByLayers,
     ::testing::Values(
@@ -105,7 +109,8 @@ INSTANTIATE_TEST_SUITE_P(
         LayerOf{"glm_moe_dsa", "model.layers.1.self_attn.o_proj", 64, 3},
         LayerOf{"deepseek_v4", "layers.2.attn.wo_b", 32, 3},
         LayerOf{"deepseek_v4_rates", "layers.1.attn.wo_b", 32, 3},
-        LayerOf{"linear_attn", "model.layers.1.attn.o_proj", 128, 3}),
+        LayerOf{"linear_attn", "model.layers.1.attn.o_proj", 128, 3},
+        LayerOf{"rwkv7", "model.layers.2.attn.o_proj", 32, 3}),
     [](const auto& info) { return std::string(info.param.model); });
 
 TEST_F(CalibratedTest, WhatCalibrationRefuses) {
@@ -162,6 +167,43 @@ TEST_F(CalibratedTest, EveryArchitectureStaysItself) {
       }
       EXPECT_GE(used, 6);
     }
+  }
+}
+
+// RWKV-7's layers read mixes of their norm's output, each its own: nothing is
+// divided there. What is of low rank keeps 16 bits.
+TEST_F(CalibratedTest, TimeMixesStayThemselves) {
+  const std::vector<float> wanted = Logits(Golden("rwkv7"));
+  double nearest = 0;
+  for (const QuantizeMethod method :
+       {QuantizeMethod::kNearest, QuantizeMethod::kImportance,
+        QuantizeMethod::kGptq, QuantizeMethod::kAwq,
+        QuantizeMethod::kSmoothQuant}) {
+    SCOPED_TRACE(QuantizeMethodName(method));
+    QuantizeOptions options = Options("q8_0", method);
+    if (method != QuantizeMethod::kNearest) {
+      options.calibration_sequences = Sequences(6, 40, 112);
+    }
+    const auto report = QuantizePath(Golden("rwkv7"), options, Out());
+    ASSERT_TRUE(report.ok()) << report.status();
+    const double error = RelativeError(Logits(Out()), wanted);
+    if (method == QuantizeMethod::kNearest) nearest = error;
+    EXPECT_LT(error, 1.5 * nearest + 0.002);
+    EXPECT_LT(error, 0.05);  // as above
+    int used = 0, small = 0;
+    for (const QuantizedTensor& tensor : report->tensors) {
+      used += tensor.method.used ? 1 : 0;
+      const bool is_small = tensor.name.find("_lora.") != std::string::npos &&
+                            tensor.name.ends_with(".weight");
+      if (!is_small) continue;
+      ++small;
+      EXPECT_FALSE(tensor.method.used) << tensor.name;
+      EXPECT_TRUE(tensor.to == DType::kBF16 || tensor.to == DType::kF32)
+          << tensor.name;
+    }
+    EXPECT_EQ(small, 24);  // with the first layer's that nothing reads
+    // Six a layer.
+    EXPECT_EQ(used >= 18, method != QuantizeMethod::kNearest) << used;
   }
 }
 

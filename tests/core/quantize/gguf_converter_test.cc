@@ -200,8 +200,39 @@ INSTANTIATE_TEST_SUITE_P(
             "grove_moe", "{}", {"rope.dimension_count", "vocab_size"}},
         ConverterFile{
             "arctic", "{}", {"attention.key_length", "attention.value_length"}},
-        ConverterFile{"plm"}),
+        ConverterFile{"plm"}, ConverterFile{"rwkv7", "{}", {"vocab_size"}}),
     [](const auto& info) { return std::string(info.param.model); });
+
+// Types and bits of all tensors, those too that nothing of ours reads:
+// llama.cpp wants a mix of values in RWKV-7's first layer, and small matrices
+// wide.
+TEST(ConverterFilesOfRwkv, HaveOurTensors) {
+  const FamilyFiles files;
+  const auto theirs = OpenGgufFiles(ConvertedPath("rwkv7"), {});
+  ASSERT_TRUE(theirs.ok()) << theirs.status();
+  const auto ours =
+      OpenGgufFiles(files.Write(Open("rwkv7", "config.json"), "bf16"), {});
+  ASSERT_TRUE(ours.ok()) << ours.status();
+  EXPECT_EQ(ours->header().tensors.size(), theirs->header().tensors.size());
+  const auto read = [](const GgufFiles& file, const GgufTensor& tensor) {
+    std::string bytes(tensor.info.bytes, '\0');
+    EXPECT_TRUE(
+        file.files.front()
+            .Read(tensor.offset,
+                  absl::MakeSpan(reinterpret_cast<std::byte*>(bytes.data()),
+                                 bytes.size()))
+            .ok());
+    return bytes;
+  };
+  for (const GgufTensor& tensor : theirs->header().tensors) {
+    SCOPED_TRACE(tensor.info.name);
+    const GgufTensor* own = ours->FindTensor(tensor.info.name);
+    ASSERT_NE(own, nullptr);
+    EXPECT_EQ(own->info.shape, tensor.info.shape);
+    ASSERT_EQ(own->info.dtype, tensor.info.dtype);
+    EXPECT_EQ(read(*ours, *own), read(*theirs, tensor));
+  }
+}
 
 // One number of a key of the converter's file becomes another; without it the
 // key goes by another name.
@@ -327,6 +358,21 @@ TEST(ConverterFilesErrors, NameTheKey) {
        "deepseek4.attention.compress_ratios"},
       {"deepseek_v4", "deepseek4.attention.output_group_count", 0, 5.0f,
        kBadKey, "deepseek4.attention.output_group_count"},
+      {"rwkv7", "rwkv7.attention.layer_norm_epsilon", 0, 1e-5f, kUnknown,
+       "rwkv7.attention.layer_norm_epsilon"},
+      {"rwkv7", "rwkv7.wkv.head_size", 0, 0.0f, kBadKey, "rwkv7.wkv.head_size"},
+      {"rwkv7",
+       "rwkv7.attention.gate_lora_rank",
+       0,
+       {},
+       kBadKey,
+       "rwkv7.attention.gate_lora_rank"},
+      {"rwkv7",
+       "rwkv7.attention.layer_norm_epsilon",
+       0,
+       {},
+       kBadKey,
+       "rwkv7.attention.layer_norm_epsilon"},
       {"deepseek_v4",
        "deepseek4.hyper_connection.count",
        0,

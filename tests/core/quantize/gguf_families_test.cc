@@ -185,7 +185,8 @@ INSTANTIATE_TEST_SUITE_P(
         "internlm2", "minicpm", "orion", "deepseek", "deepseek_ocr2",
         "muse_glimmer", "nemotron_nas", "granite_swa", "minimax_m3",
         "deepseek_v4", "step3p5", "baichuan", "baichuan2_13b", "qwen",
-        "smallthinker", "bailing_moe", "openelm", "grove_moe", "arctic", "plm"),
+        "smallthinker", "bailing_moe", "openelm", "grove_moe", "arctic", "plm",
+        "rwkv7"),
     [](const auto& info) { return std::string(info.param); });
 
 // Names, shapes and values against the converter's, from its description

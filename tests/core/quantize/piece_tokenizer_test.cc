@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -267,6 +268,134 @@ TEST_F(PieceTokenizer, WordPieceGivesHuggingFacesIds) {
     ASSERT_NE(tokenizer, nullptr);
     CheckCases(*tokenizer, name);
   }
+}
+
+// RWKV's: tokens as Python's repr() of bytes has them, without b and quotes,
+// which escapes one kind of quotes where both are there.
+std::vector<std::string> RwkvList() {
+  std::vector<std::string> list = {"<s>",
+                                   R"(\n\n)",
+                                   R"(\n)",
+                                   R"(\r\n)",
+                                   R"( \t)",
+                                   "'",
+                                   R"(\\)",
+                                   R"(\\n)",
+                                   R"("\'s)",
+                                   "the",
+                                   " the",
+                                   "there",
+                                   "he",
+                                   R"(\xe4\xb8)",
+                                   R"(\xe4\xb8\xad)",
+                                   R"(\xad\xe6)",
+                                   R"(\xf0\x9f\xa6\x8a)",
+                                   "<s",
+                                   "0x41"};
+  for (int byte = 0; byte < 256; ++byte) {
+    if (byte == '\n' || byte == '\'' || byte == '\\')
+      continue;  // there already
+    char text[8];
+    const bool plain = byte >= 0x20 && byte < 0x7F;
+    std::snprintf(text, sizeof(text), plain ? "%c" : R"(\x%02x)", byte);
+    list.push_back(byte == '\t' ? R"(\t)" : byte == '\r' ? R"(\r)" : text);
+  }
+  return list;
+}
+
+GgufVocab RwkvVocab(const std::vector<std::string>& list) {
+  GgufVocab vocab;
+  vocab.model = "rwkv";
+  vocab.tokens.assign(list.begin(), list.end());
+  vocab.types.assign(list.size(), GgufTokenType::kNormal);
+  vocab.types[0] = GgufTokenType::kControl;
+  return vocab;
+}
+
+// The longest token at each place.
+Ids LongestMatches(const std::vector<std::string>& bytes, std::string text) {
+  Ids ids;
+  while (!text.empty()) {
+    size_t best = 0;
+    for (size_t id = 1; id < bytes.size(); ++id) {
+      if (text.starts_with(bytes[id]) &&
+          (best == 0 || bytes[id].size() > bytes[best].size())) {
+        best = id;
+      }
+    }
+    if (best == 0) return {};
+    ids.push_back(static_cast<int32_t>(best));
+    text.erase(0, bytes[best].size());
+  }
+  return ids;
+}
+
+TEST_F(PieceTokenizer, RwkvTakesTheLongestOfBytes) {
+  const std::vector<std::string> list = RwkvList();
+  // What they mean, written down apart.
+  std::vector<std::string> bytes = {"",
+                                    "\n\n",
+                                    "\n",
+                                    "\r\n",
+                                    " \t",
+                                    "'",
+                                    "\\",
+                                    "\\n",
+                                    "\"'s",
+                                    "the",
+                                    " the",
+                                    "there",
+                                    "he",
+                                    "\xE4\xB8",
+                                    "\xE4\xB8\xAD",
+                                    "\xAD\xE6",
+                                    "\xF0\x9F\xA6\x8A",
+                                    "<s",
+                                    "0x41"};
+  for (int byte = 0; byte < 256; ++byte) {
+    if (byte == '\n' || byte == '\'' || byte == '\\') continue;
+    bytes.emplace_back(1, static_cast<char>(byte));
+  }
+  ASSERT_EQ(list.size(), bytes.size());
+  const auto document = GgufTokenizerJson(RwkvVocab(list));
+  ASSERT_TRUE(document.ok()) << document.status();
+  const auto direct = MakeTokenizerFromDocument(*document);
+  ASSERT_TRUE(direct.ok()) << direct.status();
+  const auto again = WriteAndRead(*document, "rwkv");
+  ASSERT_NE(again, nullptr);
+  const auto files = OpenGgufFiles(path_, WeightAccess::kRead);
+  ASSERT_TRUE(files.ok()) << files.status();
+  const auto written = ReadGgufVocab(files->header());
+  ASSERT_TRUE(written.ok() && written->has_value()) << written.status();
+  for (size_t id = 0; id < list.size(); ++id) {
+    EXPECT_EQ((*written)->tokens[id], list[id]) << id;
+  }
+  for (const std::string text :
+       {"", "the there then", "\n\n\nthe\r\n \t\"'s\\n'", "it's \\",
+        "\xE4\xB8\xAD\xE6\x96\x87 \xE4\xB8\x80", "\xF0\x9F\xA6\x8A!", "0x41 <x",
+        "e\xCC\x81 \xC3\xA9"}) {
+    const Ids wanted = LongestMatches(bytes, text);
+    EXPECT_EQ(Encode(**direct, text, true), wanted) << text;
+    EXPECT_EQ(Encode(*again, text, true), wanted) << text;
+    EXPECT_EQ((*direct)->Decode(wanted, {}), text);
+  }
+  EXPECT_EQ(Encode(**direct, "<s>the", true), (Ids{0, 9}));
+}
+
+TEST_F(PieceTokenizer, RwkvsListsThatCannotBe) {
+  const auto status = [](size_t at, const char* token) {
+    std::vector<std::string> list = RwkvList();
+    list[at] = token;
+    return GgufTokenizerJson(RwkvVocab(list)).status();
+  };
+  for (const char* token : {"\\", "a\\", "\\xa", "\\xag", "\\q", "\\x-1"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(status(1, token))) << token;
+  }
+  // Without a token for each byte a text could have no ids.
+  EXPECT_TRUE(absl::IsInvalidArgument(status(RwkvList().size() - 1, "other")));
+  Json cut = *GgufTokenizerJson(RwkvVocab(RwkvList()));
+  cut["pre_tokenizer"]["use_regex"] = true;
+  EXPECT_TRUE(absl::IsUnimplemented(Write(cut)));
 }
 
 Json TemplateOf(const char* const* items, size_t count) {

@@ -207,6 +207,80 @@ def plm_shapes(keys):
     return shapes
 
 
+def layer_norm(t, name, x, epsilon):
+    return F.layer_norm(x, x.shape[-1:], t[name + '.weight'], t[name + '.bias'], epsilon)
+
+
+def low_rank(t, name, x, function=lambda x: x):
+    return F.linear(function(F.linear(x, t[name + '.lora.0.weight'])), t[name + '.lora.2.weight'], t.get(name + '.lora.2.bias'))
+
+
+def time_mix(t, p, x, first_v, keys):
+    """RWKV-7's, as BlinkDL/RWKV-LM's rwkv_v7_numpy.py has it: states are [heads, values, keys]. What v is before it is mixed goes with the output."""
+    heads, dim = keys['hidden_size'] // keys['head_dim'], keys['head_dim']
+    before = F.pad(x, (0, 0, 1, 0))[:-1]
+    xr, xw, xk, xv, xa, xg = (x + (before - x) * t[f'{p}x_{way}'].flatten() for way in 'rwkvag')
+    r, k, v = (F.linear(mixed, t[f'{p}{part}_proj.weight']) for part, mixed in (('r', xr), ('k', xk), ('v', xv)))
+    decay = torch.exp(-torch.sigmoid(low_rank(t, p + 'w_lora', xw, torch.tanh)) / torch.e ** 0.5)
+    rate = torch.sigmoid(low_rank(t, p + 'a_lora', xa))
+    own_v = v
+    if first_v is not None:
+        v = v + (first_v - v) * torch.sigmoid(low_rank(t, p + 'v_lora', xv))
+    kk = F.normalize((k * t[p + 'k_k']).unflatten(-1, (heads, dim)), dim=-1, eps=1e-12)
+    k = k * (1 + (rate - 1) * t[p + 'k_a'])
+    r, k, v, decay, rate = (part.unflatten(-1, (heads, dim)) for part in (r, k, v, decay, rate))
+    state, outputs = torch.zeros(heads, dim, dim), []
+    for i in range(x.shape[0]):
+        state = state * decay[i, :, None] - (state @ kk[i, :, :, None]) * (kk[i] * rate[i])[:, None] + v[i, :, :, None] * k[i, :, None]
+        outputs.append((state @ r[i, :, :, None])[..., 0])
+    y = F.group_norm(torch.stack(outputs).flatten(1), heads, t[p + 'g_norm.weight'], t[p + 'g_norm.bias'], dim * keys['norm_eps'])
+    y = y + ((r * k * t[p + 'r_k']).sum(-1, keepdim=True) * v).flatten(1)
+    return F.linear(y * low_rank(t, p + 'g_lora', xg, torch.sigmoid), t[p + 'o_proj.weight']), own_v
+
+
+def rwkv7(t, keys, ids):
+    """No attention: a state a head, and the row of the token before."""
+    epsilon, first_v = keys['norm_eps'], None
+    x = layer_norm(t, 'model.layers.0.pre_norm', t['model.embeddings.weight'][ids], epsilon)
+    for i in range(keys['num_hidden_layers']):
+        p = f'model.layers.{i}.'
+        y, own_v = time_mix(t, p + 'attn.', layer_norm(t, p + 'attn_norm', x, epsilon), first_v, keys)
+        x, first_v = x + y, own_v if i == 0 else first_v
+        read = layer_norm(t, p + 'ffn_norm', x, epsilon)
+        read = read + (F.pad(read, (0, 0, 1, 0))[:-1] - read) * t[p + 'ffn.x_k']
+        x = x + F.linear(F.relu(F.linear(read, t[p + 'ffn.key.weight'])) ** 2, t[p + 'ffn.value.weight'])
+    return F.linear(layer_norm(t, 'model.norm', x, epsilon), t['lm_head.weight'])
+
+
+def rwkv7_shapes(keys):
+    width, inner, vocab = keys['hidden_size'], keys['intermediate_size'], keys['vocab_size']
+    norm = lambda name: {name: [width], name + '.bias!': [width]}
+    shapes = {'model.embeddings': [vocab, width], 'lm_head': [vocab, width]} | norm('model.norm') | norm('model.layers.0.pre_norm')
+    for i in range(keys['num_hidden_layers']):
+        p = f'model.layers.{i}.'
+        shapes |= norm(p + 'attn_norm') | norm(p + 'ffn_norm') | norm(p + 'attn.g_norm')
+        shapes |= {f'{p}attn.x_{way}!': [1, 1, width] for way in 'rwkvag'} | {f'{p}attn.{part}_proj': [width, width] for part in 'rkvo'}
+        shapes |= {p + 'attn.k_k!': [width], p + 'attn.k_a!': [width], p + 'attn.r_k!': [width // keys['head_dim'], keys['head_dim']]}
+        for part, key in (('w', 'decay'), ('a', 'a'), ('v', 'v'), ('g', 'gate')):
+            if part == 'v' and i == 0:
+                continue
+            rank, name = keys[key + '_low_rank_dim'], f'{p}attn.{part}_lora.lora.'
+            shapes |= {name + '0': [rank, width], name + '2': [width, rank]} | ({} if part == 'g' else {name + '2.bias!': [width]})
+        shapes |= {p + 'ffn.x_k!': [width], p + 'ffn.key': [inner, width], p + 'ffn.value': [width, inner]}
+    return shapes
+
+
+def drawn(part, shape):
+    """The tensor's name and its numbers; names that are whole end in '!'. Of RWKV: shares of a row in [0, 1], factors of keys about 1."""
+    name, whole = part.removesuffix('!'), part.endswith('!')
+    values = draw(name, torch.empty(shape), 1)
+    if whole and '.x_' in name:
+        values = torch.rand(shape)
+    elif whole and name.endswith(('.k_k', '.k_a')):
+        values = 1 + 2 * values
+    return name if whole else name + '.weight', values.to(torch.bfloat16)
+
+
 def ends(keys):
     """Embedding, norm and head under Llama's names."""
     width, vocab = keys['hidden_size'], keys['vocab_size']
@@ -238,6 +312,11 @@ FAMILIES = {
                 dict(OWN, model_dim=32, num_transformer_layers=2, max_context_length=512, head_dim=16, num_query_heads=[2, 4], num_kv_heads=[1, 2], num_gqa_groups=2,
                      qkv_multipliers=[0.5, 1.0], ffn_multipliers=[0.5, 1.1], ffn_dim_divisor=16, ffn_with_glu=True, activation_fn_name='swish', normalization_layer_name='rms_norm',
                      normalize_qk_projections=True, share_input_output_layers=True, rope_freq_constant=10000, rope_max_length=1024), openelm, openelm_shapes, (1, 130)),
+    # Heads' norms of 64e-5, as in published files, whose heads are of 64.
+    'rwkv7': ('RWKV7ForCausalLM', 'rwkv7',
+              dict(OWN, hidden_size=32, num_hidden_layers=3, head_dim=16, num_heads=2, intermediate_size=32, hidden_ratio=4.0, decay_low_rank_dim=8, a_low_rank_dim=8, v_low_rank_dim=8,
+                   gate_low_rank_dim=16, norm_eps=4e-5, norm_first=True, norm_bias=True, hidden_act='sqrelu', attn=None, attn_mode='chunk', value_dim=[32, 32, 32],
+                   max_position_embeddings=2048, fuse_norm=False, tie_word_embeddings=False, bos_token_id=0, eos_token_id=0, pad_token_id=None), rwkv7, rwkv7_shapes, (1, 33, 130)),
 }
 
 
@@ -257,7 +336,7 @@ def write(name):
     architecture, model_type, keys, network, shapes, lengths = FAMILIES[name]
     torch.manual_seed(11)
     keys = {k: v for k, v in dict(COMMON, **keys).items() if v is not None or k not in COMMON}
-    tensors = {f'{part}.weight': draw(part, torch.empty(shape), 1).to(torch.bfloat16) for part, shape in shapes(keys).items()}
+    tensors = dict(drawn(part, shape) for part, shape in shapes(keys).items())
     folder = HERE / name
     folder.mkdir(exist_ok=True)
     safetensors.torch.save_file(tensors, folder / 'model.safetensors', metadata=dict(format='pt'))
