@@ -68,10 +68,72 @@ class RelativeTiles {
     return table.row<float>(relative_.rows[reach + near]) + column_;
   }
 
+  // Of queries a and b by four keys each. By name, not in arrays: these would
+  // lie in memory where the compiler does not unroll loops.
+  template <int kRows>
+  struct Sums {
+    VF a0, a1, a2, a3;
+    VF b0, b1, b2, b3;
+
+    HWY_INLINE void Clear() {
+      a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = hn::Zero(DF());
+    }
+
+    // Adds the products of elements i and on. `load` reads a table's.
+    template <bool kWithKeys, bool kWithQueries, typename Load>
+    HWY_INLINE void Add(const float* queries, int padded,
+                        const float* const* keys, const float* const* near_keys,
+                        const float* const* near_queries, int i,
+                        const Load& load) {
+      const DF d;
+      const VF qa = hn::Load(d, queries + i);
+      const VF qb = kRows > 1 ? hn::Load(d, queries + padded + i) : qa;
+      const VF k0 = hn::LoadU(d, keys[0] + i);
+      const VF k1 = hn::LoadU(d, keys[1] + i);
+      const VF k2 = hn::LoadU(d, keys[2] + i);
+      const VF k3 = hn::LoadU(d, keys[3] + i);
+      Multiply(qa, k0, qa, k1, qa, k2, qa, k3, a0, a1, a2, a3);
+      if constexpr (kRows > 1) {
+        Multiply(qb, k0, qb, k1, qb, k2, qb, k3, b0, b1, b2, b3);
+      }
+      if constexpr (kWithKeys) {
+        const VF n0 = load(near_keys[0] + i);
+        const VF n1 = load(near_keys[1] + i);
+        const VF n2 = load(near_keys[2] + i);
+        const VF n3 = load(near_keys[3] + i);
+        Multiply(qa, n3, qa, n2, qa, n1, qa, n0, a0, a1, a2, a3);
+        if constexpr (kRows > 1) {
+          const VF n4 = load(near_keys[4] + i);
+          Multiply(qb, n4, qb, n3, qb, n2, qb, n1, b0, b1, b2, b3);
+        }
+      }
+      if constexpr (kWithQueries) {
+        const VF n0 = load(near_queries[0] + i);
+        const VF n1 = load(near_queries[1] + i);
+        const VF n2 = load(near_queries[2] + i);
+        const VF n3 = load(near_queries[3] + i);
+        Multiply(k0, n3, k1, n2, k2, n1, k3, n0, a0, a1, a2, a3);
+        if constexpr (kRows > 1) {
+          const VF n4 = load(near_queries[4] + i);
+          Multiply(k0, n4, k1, n3, k2, n2, k3, n1, b0, b1, b2, b3);
+        }
+      }
+    }
+
+   private:
+    static HWY_INLINE void Multiply(VF x0, VF y0, VF x1, VF y1, VF x2, VF y2,
+                                    VF x3, VF y3, VF& s0, VF& s1, VF& s2,
+                                    VF& s3) {
+      s0 = hn::MulAdd(x0, y0, s0);
+      s1 = hn::MulAdd(x1, y1, s1);
+      s2 = hn::MulAdd(x2, y2, s2);
+      s3 = hn::MulAdd(x3, y3, s3);
+    }
+  };
+
   template <int kRows, bool kWithKeys, bool kWithQueries>
   HWY_NOINLINE void Tile(int64_t distance, const float* queries,
                          const float* const* keys, float* to) const {
-    const DF d;
     // Of query a and key b: a + 3 - b.
     constexpr int kNear = kRows + kKeys - 1;
     const float* near_keys[kNear] = {};
@@ -83,46 +145,24 @@ class RelativeTiles {
         near_queries[i] = RowOf(relative_.queries, at);
       }
     }
-    VF sums[kRows][kKeys];
-    for (auto& row : sums) {
-      for (VF& sum : row) sum = hn::Zero(d);
-    }
-    // `load` reads a vector of a table.
-    const auto add = [&](int i, const auto& load) HWY_ATTR {
-      VF q[kRows];
-      VF of_keys[kNear];
-      VF of_queries[kNear];
-      for (int a = 0; a < kRows; ++a) {
-        q[a] = hn::Load(d, queries + a * padded_ + i);
-      }
-      for (int j = 0; j < kNear; ++j) {
-        if constexpr (kWithKeys) of_keys[j] = load(near_keys[j] + i);
-        if constexpr (kWithQueries) of_queries[j] = load(near_queries[j] + i);
-      }
-      for (int b = 0; b < kKeys; ++b) {
-        const VF key = hn::LoadU(d, keys[b] + i);
-        for (int a = 0; a < kRows; ++a) {
-          const int at = a + kKeys - 1 - b;
-          VF sum = hn::MulAdd(q[a], key, sums[a][b]);
-          if constexpr (kWithKeys) sum = hn::MulAdd(q[a], of_keys[at], sum);
-          if constexpr (kWithQueries)
-            sum = hn::MulAdd(key, of_queries[at], sum);
-          sums[a][b] = sum;
-        }
-      }
-    };
+    Sums<kRows> sums;
+    sums.Clear();
     constexpr int kStep = static_cast<int>(kLanes);
     int i = 0;
     for (; i + kStep <= dim_; i += kStep) {
-      add(i, [](const float* p) HWY_ATTR { return hn::LoadU(DF(), p); });
+      sums.template Add<kWithKeys, kWithQueries>(
+          queries, padded_, keys, near_keys, near_queries, i,
+          [](const float* p) HWY_ATTR { return hn::LoadU(DF(), p); });
     }
     if (i < dim_) {
       const auto rest = static_cast<size_t>(dim_ - i);
-      add(i, [rest](const float* p) HWY_ATTR { return LoadWideTail(p, rest); });
+      sums.template Add<kWithKeys, kWithQueries>(
+          queries, padded_, keys, near_keys, near_queries, i,
+          [rest](const float* p) HWY_ATTR { return LoadWideTail(p, rest); });
     }
-    for (int a = 0; a < kRows; ++a) {
-      StoreSums4(sums[a][0], sums[a][1], sums[a][2], sums[a][3],
-                 to + a * kMaxKeys);
+    StoreSums4(sums.a0, sums.a1, sums.a2, sums.a3, to);
+    if constexpr (kRows > 1) {
+      StoreSums4(sums.b0, sums.b1, sums.b2, sums.b3, to + kMaxKeys);
     }
   }
 
