@@ -165,6 +165,12 @@ absl::StatusOr<std::optional<Layout>> ReadLayout(const Json& config) {
                            ReadHeads(config, "num_attention_heads", heads));
     return std::optional(layout);
   }
+  if (*type == "deberta") {
+    layout.fused = "in_proj";
+    INLAY_ASSIGN_OR_RETURN(layout.groups,
+                           ReadHeads(config, "num_attention_heads", 12));
+    return std::optional(layout);
+  }
   if (*type == "lara_mini") return LaraLayout(config);
   if (*type == "axk2") return AxK2Layout(config);
   if (*type == "bloom") {
@@ -256,6 +262,27 @@ absl::Status AddRowParts(const WeightInfo& info, size_t at,
   return absl::OkStatus();
 }
 
+// The usual name of a bias that has one of its own; "" for other tensors.
+std::string BiasName(const Json& type, const WeightInfo& info) {
+  const struct {
+    const char* type;
+    std::string_view own;
+    std::string_view usual;
+  } names[] = {
+      {"gpt_neox_japanese", ".attention.dense_bias", ".attention.dense.bias"},
+      {"deberta", ".attention.self.q_bias", ".attention.self.q_proj.bias"},
+      {"deberta", ".attention.self.v_bias", ".attention.self.v_proj.bias"}};
+  if (info.shape.size() != 1 || info.bytes == 0) return "";
+  for (const auto& name : names) {
+    if (!(type == name.type) || !info.name.ends_with(name.own)) continue;
+    std::string usual = info.name;
+    usual.resize(usual.size() - name.own.size());
+    usual += name.usual;
+    return usual;
+  }
+  return "";
+}
+
 // `layout` of the layer that the tensor is of.
 absl::StatusOr<Layout> OfLayer(const WeightInfo& info, const Layout& layout) {
   constexpr std::string_view kLayers = "layers.";
@@ -317,7 +344,6 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> PresentHeads(
                          ReadLayout(config));
   if (!layout.has_value()) return stored;
   const Json* type = JsonFind(config, "model_type");
-  const bool is_japanese = *type == "gpt_neox_japanese";
   // Its MLPs' gates and ups are one matrix, too.
   const Layout gated = {"ffn.proj_1", 1, 1, {"ffn.gate_proj", "ffn.up_proj"}};
   const bool is_openelm = *type == "openelm";
@@ -325,11 +351,9 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> PresentHeads(
   bool any = false;
   for (const WeightInfo& info : stored->weights()) {
     const size_t at = FindFused(info.name, layout->fused);
-    constexpr std::string_view kDenseBias = ".attention.dense_bias";
-    if (is_japanese && info.name.ends_with(kDenseBias) &&
-        info.shape.size() == 1 && info.bytes > 0) {
-      AddRows(info, info.name, 0, info.shape[0], info.shape[0], 1, &tensors);
-      tensors.back().info.name.replace(info.name.size() - 5, 5, ".bias");
+    if (std::string name = BiasName(*type, info); !name.empty()) {
+      AddRows(info, std::move(name), 0, info.shape[0], info.shape[0], 1,
+              &tensors);
       any = true;
       continue;
     }

@@ -1,6 +1,6 @@
 // Checkpoints that hold q, k and v in one tensor head by head, or an MLP's two
 // matrices with the gate last, as a WeightSource with one matrix each. Source:
-// transformers' gpt_neox, gpt_neox_japanese, persimmon, bloom, falcon,
+// transformers' gpt_neox, gpt_neox_japanese, persimmon, bloom, deberta, falcon,
 // gpt_bigcode, codegen, gte; conversion_mapping.py for sarvam_moe, lara_mini
 // and axk2; llama.cpp's converter for internlm2.
 #ifndef INLAY_CORE_FORMATS_HEAD_SOURCE_H_
@@ -16,6 +16,8 @@ namespace inlay {
 
 // `config`: config.json. By its model_type,
 //   gpt_neox, bloom  P.query_key_value  [heads * (q, k, v) * head_dim]
+//   deberta          P.in_proj          the same; "P.q_bias" and "P.v_bias" are
+//                                       "P.q_proj.bias" and "P.v_proj.bias"
 //   gpt_neox_japanese, persimmon
 //                    the same; of the first "P.dense_bias" is "P.dense.bias"
 //   falcon           P.query_key_value  the same without multi_query; with

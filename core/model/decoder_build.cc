@@ -354,6 +354,37 @@ absl::Status Decoder::BuildLayers(const DecoderSpec& spec, ModelBuild& build) {
   return absl::OkStatus();
 }
 
+absl::Status Decoder::FillTables() const {
+  std::vector<const AttentionBlock*> blocks;
+  size_t bytes = 0;
+  for (const DecoderLayer& layer : layers_) {
+    for (const DecoderBlock& block : layer.blocks) {
+      if (block.attention == nullptr) continue;
+      const size_t wanted = block.attention->TableScratchBytes();
+      if (wanted > 0) blocks.push_back(block.attention);
+      bytes = std::max(bytes, wanted);
+    }
+  }
+  if (blocks.empty()) return absl::OkStatus();
+  INLAY_ASSIGN_OR_RETURN(
+      const Buffer memory,
+      device_->Allocate(bytes + kScratchAlignment, MemoryClass::kWorkspace));
+  INLAY_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream,
+                         device_->CreateStream());
+  INLAY_RETURN_IF_ERROR(Prepare(*stream));
+  const DeviceScope scope(*device_);
+  std::byte* const scratch =
+      memory.data() +
+      (-reinterpret_cast<uintptr_t>(memory.data())) % kScratchAlignment;
+  absl::Status status;
+  for (const AttentionBlock* block : blocks) {
+    status.Update(block->FillTables(scratch, *stream));
+  }
+  // Before the scratch is gone, whatever became of the work.
+  status.Update(stream->Synchronize());
+  return status;
+}
+
 absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
                                                       ModelBuild& build) {
   build.weights.set_optional_prefix(spec.optional_prefix);
@@ -390,6 +421,9 @@ absl::StatusOr<std::unique_ptr<Model>> Decoder::Build(const DecoderSpec& spec,
     INLAY_RETURN_IF_ERROR(decoder->ropes_.MoveTo(build.weights));
   }
   INLAY_ASSIGN_OR_RETURN(decoder->storage_, build.weights.TakeStorage());
+  if (build.weights.mode() == WeightLoader::Mode::kLoad) {
+    INLAY_RETURN_IF_ERROR(decoder->FillTables());
+  }
   return std::unique_ptr<Model>(std::move(decoder));
 }
 

@@ -179,6 +179,8 @@ class Decoder : public Model {
   absl::Status BuildHead(const DecoderSpec& spec, ModelBuild& build);
   absl::Status BuildClassifier(const ClassifierSpec& spec, ModelBuild& build);
   absl::Status BuildEnds(const DecoderSpec& spec, ModelBuild& build);
+  // Computes what layers make of weights alone.
+  absl::Status FillTables() const;
   void DescribeLayout(const DecoderSpec& spec, const ModelBuild& build);
   void AddSummaries(const DecoderSpec& spec, const ModelBuild& build);
   // Of the next KV layer: of the keys of a layer's block index.

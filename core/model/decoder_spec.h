@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/model/distance_spec.h"
 #include "core/model/layer_spec.h"
 #include "core/model/recurrent_spec.h"
 #include "core/model/rope_scaling.h"
@@ -20,19 +21,6 @@
 #include "kernels/rope/rope.h"
 
 namespace inlay {
-
-// What scores grow by with how far the key is from the query (relative position
-// biases): each head's own number for each distance, of a table that layers may
-// share.
-struct DistanceBiasSpec {
-  std::string table;  // tensor [rows, num_heads]
-  int64_t rows = 0;
-  // Its row for key - query = -reach .. reach; further keys have the last on
-  // their side.
-  std::vector<int32_t> row_of;
-
-  int reach() const { return static_cast<int>(row_of.size() / 2); }
-};
 
 // What selects the blocks of keys that a layer's queries see, in networks that
 // were trained for it (kernels/indexer/block_indexer.h): each KV head has a
@@ -108,6 +96,9 @@ struct AttentionSpec {
   float alibi_scale = 0.0f;
   // Instead of ALiBi.
   std::optional<DistanceBiasSpec> distance_bias;
+  // Instead of both; q, k and v are layers of their own, every head has keys of
+  // its own, and neither is rotated.
+  std::optional<RelativePositionsSpec> relative;
   // Causal, without window, chunks, biases and kv_source.
   std::optional<BlockIndexSpec> block_index;
 };

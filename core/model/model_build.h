@@ -30,6 +30,7 @@ class InputObserver;
 struct DecoderSpec;
 struct GateRuns;
 struct NarrowRuns;
+struct RelativeTable;
 
 // Names of the ops a model calls, as ModelLoadOptions::forced_kernels keys.
 inline constexpr std::string_view kOpNames[] = {
@@ -46,6 +47,7 @@ inline constexpr std::string_view kOpNames[] = {
     "decode_attention",
     "decode_delta",
     "decode_mamba",
+    "disentangled_attention",
     "elementwise",
     "embedding",
     "expanded_attention",
@@ -133,7 +135,8 @@ struct AttentionCut {
   // Index into ModelBuild::reaches of the window that limits it both ways; -1:
   // none does.
   int reach = -1;
-  bool bias = false;  // ALiBi, or AttentionSpec::distance_bias
+  // ALiBi, or AttentionSpec::distance_bias or relative
+  bool bias = false;
   // KeepWantedQueries. Such plans are empty in steps that leave out nothing, or
   // everything.
   bool wanted = false;
@@ -159,6 +162,8 @@ struct ModelBuild {
   // Tables of AttentionSpec::distance_bias that attention blocks built so far
   // have, by their tensors' names.
   std::map<std::string, ScoreBias> distance_biases;
+  // The same of AttentionSpec::relative.
+  std::map<std::string, std::shared_ptr<const RelativeTable>> relative_tables;
   // Of attention blocks built so far whose outputs are gated,
   std::vector<std::shared_ptr<const GateRuns>> gate_runs;
   // ... and whose values are narrower than keys.

@@ -1,5 +1,6 @@
-// attention and biased_attention, the scalar reference rows: one query of one
-// head at a time, softmax in two passes, all sums in double.
+// attention, biased_attention and disentangled_attention, the scalar reference
+// rows: one query of one head at a time, softmax in two passes, all sums in
+// double.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -8,6 +9,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_mask.h"
 #include "kernels/attention/biased_attention.h"
+#include "kernels/attention/disentangled_attention.h"
 #include "kernels/kv_write/kv_row.h"
 #include "memory/device/thread_pool.h"
 
@@ -17,11 +19,12 @@ namespace {
 class Query {
  public:
   Query(const AttentionDesc& desc, const AttentionParams& params,
-        const ScoreBias& bias, const AttentionSequence& sequence, int64_t index,
-        int head)
+        const ScoreBias& bias, const RelativeRows& relative,
+        const AttentionSequence& sequence, int64_t index, int head)
       : desc_(desc),
         params_(params),
         bias_(bias),
+        relative_(relative),
         sequence_(sequence),
         head_(head),
         kv_head_(head / (desc.num_heads / desc.num_kv_heads)),
@@ -96,6 +99,7 @@ class Query {
     for (int d = 0; d < desc_.head_dim; ++d) {
       dot += static_cast<double>(q[d]) * key[static_cast<size_t>(d)];
     }
+    if (relative_.rows != nullptr) dot += RelativeDots(t, q, key);
     double score = dot * desc_.scale;
     if (desc_.softcap > 0.0f) {
       score = desc_.softcap * std::tanh(score / desc_.softcap);
@@ -111,9 +115,29 @@ class Query {
                        static_cast<double>(std::abs(t - position_));
   }
 
+  double RelativeDots(int64_t t, const float* q, const Row& key) const {
+    const int64_t distance =
+        std::clamp<int64_t>(position_ - t, -relative_.reach, relative_.reach);
+    const int64_t row = relative_.rows[relative_.reach + distance];
+    const int64_t first = int64_t{head_} * desc_.head_dim;
+    double dot = 0.0;
+    for (int d = 0; d < desc_.head_dim; ++d) {
+      if (!relative_.keys.empty()) {
+        dot += static_cast<double>(q[d]) *
+               relative_.keys.row<float>(row)[first + d];
+      }
+      if (!relative_.queries.empty()) {
+        dot += static_cast<double>(key[static_cast<size_t>(d)]) *
+               relative_.queries.row<float>(row)[first + d];
+      }
+    }
+    return dot;
+  }
+
   const AttentionDesc& desc_;
   const AttentionParams& params_;
   const ScoreBias& bias_;
+  const RelativeRows& relative_;
   const AttentionSequence& sequence_;
   int head_;
   int kv_head_;
@@ -123,13 +147,13 @@ class Query {
 };
 
 void Run(const AttentionDesc& desc, const AttentionParams& params,
-         const ScoreBias& bias, Stream& stream) {
+         const ScoreBias& bias, const RelativeRows& relative, Stream& stream) {
   for (const AttentionSequence& sequence : params.sequences) {
     stream.thread_pool()->ParallelFor(
         int64_t{sequence.q_len} * desc.num_heads, 1,
         [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i) {
-            Query(desc, params, bias, sequence, i / desc.num_heads,
+            Query(desc, params, bias, relative, sequence, i / desc.num_heads,
                   static_cast<int>(i % desc.num_heads))
                 .Run();
           }
@@ -142,14 +166,21 @@ void Run(const AttentionDesc& desc, const AttentionParams& params,
 absl::Status RunAttentionCpuScalar(const AttentionDesc& desc,
                                    const AttentionParams& params,
                                    Stream& stream) {
-  Run(desc, params, ScoreBias(), stream);
+  Run(desc, params, ScoreBias(), RelativeRows(), stream);
   return absl::OkStatus();
 }
 
 absl::Status RunBiasedAttentionCpuScalar(const AttentionDesc& desc,
                                          const BiasedAttentionParams& params,
                                          Stream& stream) {
-  Run(desc, params.attention, params.bias, stream);
+  Run(desc, params.attention, params.bias, RelativeRows(), stream);
+  return absl::OkStatus();
+}
+
+absl::Status RunDisentangledAttentionCpuScalar(
+    const AttentionDesc& desc, const DisentangledAttentionParams& params,
+    Stream& stream) {
+  Run(desc, params.attention, ScoreBias(), params.relative, stream);
   return absl::OkStatus();
 }
 

@@ -1,5 +1,6 @@
-// attention and biased_attention, the vector rows: online softmax over tiles of
-// keys, for each of the tasks of attention_tasks-inl.h.
+// attention, biased_attention and disentangled_attention, the vector rows:
+// online softmax over tiles of keys, for each of the tasks of
+// attention_tasks-inl.h.
 //
 // A query's arithmetic is the same in every chunking and batch: tiles are
 // aligned to absolute positions; a dot product has one accumulator vector and
@@ -22,8 +23,10 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_mask.h"
+#include "kernels/attention/attention_relative-inl.h"
 #include "kernels/attention/attention_tasks-inl.h"
 #include "kernels/attention/biased_attention.h"
+#include "kernels/attention/disentangled_attention.h"
 #include "kernels/simd_float-inl.h"
 #include "kernels/simd_kv_row-inl.h"
 #include "kernels/simd_math-inl.h"
@@ -39,8 +42,14 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 class Runner {
  public:
   Runner(const AttentionDesc& desc, const AttentionParams& params,
-         const ScoreBias& bias, const Shape& shape, const Task& task)
-      : desc_(desc), params_(params), bias_(bias), shape_(shape), task_(task) {}
+         const ScoreBias& bias, const RelativeRows& relative,
+         const Shape& shape, const Task& task)
+      : desc_(desc),
+        params_(params),
+        bias_(bias),
+        relative_(relative),
+        shape_(shape),
+        task_(task) {}
 
   HWY_NOINLINE void Run() {
     LoadQueries();
@@ -53,7 +62,7 @@ class Runner {
       first_ = static_cast<int>(HWY_MAX(begin - t, int64_t{0}));
       last_ = static_cast<int>(HWY_MIN(end - t, int64_t{shape_.keys}));
       LoadKeys(end);
-      Scores();
+      relative_.rows == nullptr ? Scores() : RelativeScores();
       for (int r = 0; r < task_.num_rows; ++r) Softmax(r);
       if (!shape_.values_in_keys) LoadValues(end);
       AddValues();
@@ -227,6 +236,22 @@ class Runner {
       } else {
         for (int t = begin; t < last_; t += 4) ScoreTile<1>(r, t);
         r += 1;
+      }
+    }
+  }
+
+  // As Scores(), with what relative rows add. Every head has keys of its own,
+  // so that rows are queries.
+  HWY_NOINLINE void RelativeScores() {
+    const RelativeTiles tiles(relative_, Head(0), shape_.dim, shape_.padded);
+    const int64_t first =
+        task_.sequence->kv_len - task_.sequence->q_len + Query(0) - tile_;
+    const int begin = first_ / 4 * 4;
+    for (int r = 0; r < task_.num_rows; r += 2) {
+      const bool two = r + 2 <= task_.num_rows;
+      for (int t = begin; t < last_; t += 4) {
+        tiles.Run(two, first + r - t, queries_ + r * shape_.padded, rows_ + t,
+                  weights_ + r * kMaxKeys + t);
       }
     }
   }
@@ -441,6 +466,7 @@ class Runner {
   const AttentionDesc& desc_;
   const AttentionParams& params_;
   const ScoreBias& bias_;
+  const RelativeRows& relative_;
   const Shape& shape_;
   const Task& task_;
   int64_t tile_ = 0;  // position of the tile's first key
@@ -460,8 +486,8 @@ class Runner {
 // Tasks in the order in which they are handed out: the dearest first, so that
 // threads finish together. Within a sequence those are its last queries.
 void RunTasks(const AttentionDesc& desc, const AttentionParams& params,
-              const ScoreBias& bias, const Shape& shape, int64_t begin,
-              int64_t end) {
+              const ScoreBias& bias, const RelativeRows& relative,
+              const Shape& shape, int64_t begin, int64_t end) {
   int64_t base = 0;
   for (const AttentionSequence& sequence : params.sequences) {
     const RowCut cut(shape, sequence);
@@ -485,7 +511,7 @@ void RunTasks(const AttentionDesc& desc, const AttentionParams& params,
         task.selected =
             params.selection + row * (desc.selects / desc.mix.block);
       }
-      Runner(desc, params, bias, shape, task).Run();
+      Runner(desc, params, bias, relative, shape, task).Run();
     }
     base += count;
     if (base >= end) return;
@@ -495,14 +521,15 @@ void RunTasks(const AttentionDesc& desc, const AttentionParams& params,
 }  // namespace attention
 
 void RunAttention(const AttentionDesc& desc, const AttentionParams& params,
-                  const ScoreBias& bias, ThreadPool& pool) {
+                  const ScoreBias& bias, const RelativeRows& relative,
+                  ThreadPool& pool) {
   const attention::Shape shape(desc);
   int64_t tasks = 0;
   for (const AttentionSequence& sequence : params.sequences) {
     tasks += attention::RowCut(shape, sequence).tiles() * desc.num_kv_heads;
   }
   pool.ParallelFor(tasks, 1, [&](int64_t begin, int64_t end) HWY_ATTR {
-    attention::RunTasks(desc, params, bias, shape, begin, end);
+    attention::RunTasks(desc, params, bias, relative, shape, begin, end);
   });
 }
 
@@ -518,7 +545,7 @@ absl::Status RunAttentionCpuSimd(const AttentionDesc& desc,
                                  const AttentionParams& params,
                                  Stream& stream) {
   HWY_DYNAMIC_DISPATCH(RunAttention)
-  (desc, params, ScoreBias(), *stream.thread_pool());
+  (desc, params, ScoreBias(), RelativeRows(), *stream.thread_pool());
   return absl::OkStatus();
 }
 
@@ -526,7 +553,15 @@ absl::Status RunBiasedAttentionCpuSimd(const AttentionDesc& desc,
                                        const BiasedAttentionParams& params,
                                        Stream& stream) {
   HWY_DYNAMIC_DISPATCH(RunAttention)
-  (desc, params.attention, params.bias, *stream.thread_pool());
+  (desc, params.attention, params.bias, RelativeRows(), *stream.thread_pool());
+  return absl::OkStatus();
+}
+
+absl::Status RunDisentangledAttentionCpuSimd(
+    const AttentionDesc& desc, const DisentangledAttentionParams& params,
+    Stream& stream) {
+  HWY_DYNAMIC_DISPATCH(RunAttention)
+  (desc, params.attention, ScoreBias(), params.relative, *stream.thread_pool());
   return absl::OkStatus();
 }
 

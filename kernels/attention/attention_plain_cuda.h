@@ -1,5 +1,5 @@
 // The device code of attention's plain row (attention_cuda_plain.cu), and of
-// biased_attention's. Included by .cu files alone.
+// biased_attention's and disentangled_attention's. Included by .cu files alone.
 //
 // CTA: 128 threads; each runs its list of items (16 rows x a range of keys), 32
 // keys at a time. Shared memory: the item's queries, a tile of keys and one of
@@ -108,8 +108,21 @@ __device__ void LoadTile(const AttentionItemArgs& args,
   }
 }
 
+// What queries and keys are multiplied by besides: nothing. Not of wide heads.
+struct NoTerms {
+  // All threads call it, beside LoadTile and before the same barrier.
+  __device__ void Load(const AttentionItemArgs& /*args*/,
+                       const AttentionItem& /*item*/, int /*tile_begin*/,
+                       const Tiles& /*tiles*/) const {}
+  // Of key `key` of the tile and rows first, first + kWarps and so on of the
+  // item: adds to their products.
+  __device__ void AddTo(float (&/*sums*/)[kRows / kWarps], int /*first*/,
+                        int /*key*/, int /*head_dim*/,
+                        const Tiles& /*tiles*/) const {}
+};
+
 // What scores grow by besides: nothing.
-struct NoBias {
+struct NoBias : NoTerms {
   // `score` in units of log 2; `distance`: of the key behind the query.
   __device__ float Add(const AttentionItemArgs& /*args*/,
                        const AttentionItem& /*item*/, int /*row*/,
@@ -148,6 +161,7 @@ __device__ void Scores(const AttentionItemArgs& args, const AttentionItem& item,
     }
     if constexpr (kWide) __syncthreads();
   }
+  if constexpr (!kWide) bias.AddTo(sums, first, key, args.head_dim, tiles);
 #pragma unroll
   for (int i = 0; i < kRows / kWarps; ++i) {
     const int row = first + i * kWarps;
@@ -270,6 +284,7 @@ __device__ __forceinline__ void RunItems(const AttentionItemArgs& args,
       for (int tile = begin / kKeys * kKeys; tile < end; tile += kKeys) {
         if constexpr (!kWide) {
           LoadTile<true, true>(args, item, tile, 0, args.head_dim, tiles);
+          bias.Load(args, item, tile, tiles);
           __syncthreads();
         }
         Scores<kWide>(args, item, bias, tile, tiles);

@@ -12,7 +12,7 @@ namespace {
 namespace plain = attention_plain;
 
 // As attention_plain::NoBias.
-struct TableBias {
+struct TableBias : plain::NoTerms {
   __device__ float Add(const AttentionItemArgs& args, const AttentionItem& item,
                        int row, int distance, float score) const {
     const int head = item.kv_head * args.group + row % args.group;
@@ -38,7 +38,7 @@ absl::Status Launch(const AttentionItemArgs& args, const ScoreBias& bias,
   return LaunchCuda(
       "biased attention (plain)", stream,
       {grid, plain::kThreads, plain::SharedBytes(args.head_dim, false)},
-      BiasedAttentionPlain<kDim>, args, TableBias{bias});
+      BiasedAttentionPlain<kDim>, args, TableBias{{}, bias});
 }
 
 }  // namespace

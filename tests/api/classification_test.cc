@@ -185,7 +185,8 @@ INSTANTIATE_TEST_SUITE_P(
         "distilbert_labels", "electra_labels", "gte_labels", "mpnet_labels",
         "albert_labels", "roberta_prelayernorm_labels", "xlm_roberta_xl_labels",
         "ernie_labels", "megatron_bert_labels", "data2vec_text_labels",
-        "rembert_labels", "roformer_labels", "nomic_bert_labels"));
+        "rembert_labels", "roformer_labels", "nomic_bert_labels",
+        "deberta_v3_labels", "deberta_v2_labels", "deberta_labels"));
 
 // bert's goldens of hidden states have pairs too.
 TEST(PairTest, EmbeddingsOfPairs) {

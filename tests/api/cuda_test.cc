@@ -218,7 +218,11 @@ TEST(Cuda, EmbeddersGiveWhatTransformersGives) {
                            "umt5_encoder",
                            "rembert_labels",
                            "roformer_labels",
-                           "nomic_bert_labels"}) {
+                           "nomic_bert_labels",
+                           "deberta_v3_labels",
+                           "deberta_v2",
+                           "deberta_v2_labels",
+                           "deberta_labels"}) {
     SCOPED_TRACE(name);
     const std::string path = TestData() + "/models/" + name;
     nlohmann::json golden;

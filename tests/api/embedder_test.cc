@@ -123,14 +123,17 @@ TEST_P(EmbedderTest, TheSameInAnyCompany) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, EmbedderTest,
-    ::testing::Values(
-        "gemma3_embedding", "modernbert_labels", "distilbert_labels",
-        "electra_labels", "electra_narrow", "nomic_bert", "gte_labels",
-        "jina_embeddings_v3", "eurobert", "mpnet_labels", "nomic_bert_moe",
-        "albert_labels", "roberta_prelayernorm_labels", "xlm_roberta_xl_labels",
-        "ernie_labels", "megatron_bert_labels", "data2vec_text_labels",
-        "t5_encoder", "mt5_encoder", "umt5_encoder", "rembert_labels",
-        "roformer_labels", "nomic_bert_labels", "jina_bert", "jina_bert_code"));
+    ::testing::Values("gemma3_embedding", "modernbert_labels",
+                      "distilbert_labels", "electra_labels", "electra_narrow",
+                      "nomic_bert", "gte_labels", "jina_embeddings_v3",
+                      "eurobert", "mpnet_labels", "nomic_bert_moe",
+                      "albert_labels", "roberta_prelayernorm_labels",
+                      "xlm_roberta_xl_labels", "ernie_labels",
+                      "megatron_bert_labels", "data2vec_text_labels",
+                      "t5_encoder", "mt5_encoder", "umt5_encoder",
+                      "rembert_labels", "roformer_labels", "nomic_bert_labels",
+                      "jina_bert", "jina_bert_code", "deberta_v3_labels",
+                      "deberta_v2", "deberta_v2_labels", "deberta_labels"));
 
 // A copy of a model's folder, to change.
 class EmbedderCopyTest : public ::testing::Test {

@@ -19,6 +19,7 @@
 #include "kernels/kv_write/kv_row.h"
 #include "tests/support/attention_mask_util.h"
 #include "tests/support/kernel_test_util.h"
+#include "tests/support/relative_rows_util.h"
 
 // attention_cuda_util.h has some of these names one namespace out.
 namespace inlay::testing::cpu {
@@ -104,6 +105,12 @@ class Problem {
     for (float& x : bias_) x = 2.0f * normal(rng_);
   }
   ScoreBias bias() const { return {bias_.data(), reach_}; }
+  // disentangled_attention's, drawn.
+  void set_relative(int reach, int exact,
+                    RelativeTables tables = RelativeTables::kBoth) {
+    relative_ = TestRelativeRows(desc_, reach, exact, tables, 3, 99);
+  }
+  RelativeRows relative() { return relative_.view(); }
   TestMatrix NewOutput() const {
     return TestMatrix(DType::kF32, q_.rows(), desc_.num_heads * desc_.out_dim(),
                       2);
@@ -160,6 +167,7 @@ class Problem {
   std::vector<float> slopes_;
   std::vector<float> bias_;  // of each head and distance
   int reach_ = 0;
+  TestRelativeRows relative_;
   AttentionMask mask_;
   bool with_sinks_ = false;
   std::vector<double> want_;
@@ -188,6 +196,13 @@ inline void Problem::ReferenceQuery(size_t s, int row, int index, int head) {
       dot += product;
       magnitude += std::abs(product);
     }
+    int products = desc_.head_dim;
+    if (!relative_.empty()) {
+      const auto q = [&](int d) { return q_(row, head * desc_.head_dim + d); };
+      dot += relative_.Product(desc_, head, position - t, q, key.data(),
+                               &magnitude);
+      products *= 3;
+    }
     double score = dot * desc_.scale;
     if (desc_.softcap > 0) {
       score = desc_.softcap * std::tanh(score / desc_.softcap);
@@ -205,12 +220,12 @@ inline void Problem::ReferenceQuery(size_t s, int row, int index, int head) {
     score += added;
     scores[static_cast<size_t>(t)] = score;
     max = std::max(max, score);
-    // head_dim fused multiply-adds in any order, the scale, and the softcap
+    // As many fused multiply-adds in any order, the scale, and the softcap
     // (whose slope is at most 1, with a few roundings of its own), adding
     // ALiBi's term or a bias, the subtraction of the maximum.
     score_error = std::max(
         score_error,
-        kUnitF32 * ((desc_.head_dim + 2) * magnitude * desc_.scale +
+        kUnitF32 * ((products + 2) * magnitude * desc_.scale +
                     6 * desc_.softcap + 2 * std::abs(score) + std::abs(added)));
   }
   const bool sees_nothing = std::isinf(max);
@@ -273,6 +288,19 @@ inline void Problem::Check(TestCpu& cpu) {
           TestMatrix out = NewOutput();
           const BiasedAttentionParams params = {Params(out), bias()};
           ASSERT_TRUE(ValidateBiasedAttention(desc_, params).ok());
+          ASSERT_TRUE(row.run(desc_, params, *cpu.stream).ok());
+          compare(out);
+        });
+  }
+  if (!relative_.empty()) {
+    return ForEachCpuRow(
+        DisentangledAttentionTable(), desc_, cpu,
+        [&](const DisentangledAttentionRow& row) {
+          TestMatrix out = NewOutput();
+          const DisentangledAttentionParams params = {Params(out), relative()};
+          const absl::Status valid =
+              ValidateDisentangledAttention(desc_, params);
+          ASSERT_TRUE(valid.ok()) << valid;
           ASSERT_TRUE(row.run(desc_, params, *cpu.stream).ok());
           compare(out);
         });

@@ -169,7 +169,16 @@ inline void AttentionProblem::ReferenceRow(int row, int query_head,
   std::vector<double> scores(seen.size());
   for (size_t n = 0; n < seen.size(); ++n) {
     const auto t = static_cast<size_t>(seen[n]);
-    double score = Dot(q, &head.keys[dim * t]) * desc_.scale;
+    double product = Dot(q, &head.keys[dim * t]);
+    double magnitude = norm * head.key_norms[t];
+    double products = desc_.head_dim + 4;
+    if (!relative_.empty()) {
+      const auto of_query = [&](int d) { return q[static_cast<size_t>(d)]; };
+      product += relative_.Product(desc_, query_head, position - seen[n],
+                                   of_query, &head.keys[dim * t], &magnitude);
+      products += 2 * desc_.head_dim;
+    }
+    double score = product * desc_.scale;
     if (desc_.softcap > 0) {
       score = desc_.softcap * std::tanh(score / desc_.softcap);
     }
@@ -190,14 +199,13 @@ inline void AttentionProblem::ReferenceRow(int row, int query_head,
     }
     scores[n] = score;
     max = std::max(max, score);
-    // head_dim multiply-adds in any order (the sum of |q k| is at most the
+    // As many multiply-adds in any order (the sum of |q k| is at most the
     // product of the norms), scaling; the hyperbolic tangent has a few units
     // of its own, of one.
     score_error = std::max(
         score_error,
-        kUnitF32 *
-                ((desc_.head_dim + 4) * norm * head.key_norms[t] * desc_.scale +
-                 12 * desc_.softcap + 4 * std::abs(score) + alibi_error) +
+        kUnitF32 * (products * magnitude * desc_.scale + 12 * desc_.softcap +
+                    4 * std::abs(score) + alibi_error) +
             // Half a step of each element of q (attention_items_i8_sm90.h).
             (whole_numbers ? 0.5 / 32639 * q_top * desc_.scale *
                                  std::sqrt(desc_.head_dim) * head.key_norms[t]

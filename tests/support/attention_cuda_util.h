@@ -27,6 +27,7 @@
 #include "kernels/kv_write/kv_row.h"
 #include "tests/support/attention_mask_util.h"
 #include "tests/support/cuda_test_util.h"
+#include "tests/support/relative_rows_util.h"
 
 namespace inlay::testing {
 
@@ -145,6 +146,12 @@ class AttentionProblem {
     bias_.resize(static_cast<size_t>(desc_.num_heads * (2 * reach + 1)));
     for (float& x : bias_) x = 2.0f * normal_();
   }
+  // disentangled_attention's, drawn; rows lie 16 elements further apart than
+  // they are long.
+  void set_relative(int reach, int exact,
+                    RelativeTables tables = RelativeTables::kBoth) {
+    relative_ = TestRelativeRows(desc_, reach, exact, tables, 16, 99);
+  }
   // Key `t` of sequence s and all KV heads, or its value, has a NaN.
   void SetNan(size_t s, int t, bool in_key) {
     const KvLayerView view = layout_.LayerView(1, storage_.data());
@@ -160,8 +167,8 @@ class AttentionProblem {
   }
   const std::vector<AttentionSequence>& sequences() const { return sequences_; }
 
-  // Runs `row`, of attention or of biased_attention, over `sequences` of this
-  // problem, `times` times.
+  // Runs `row`, of attention or of an op with more in its scores, over
+  // `sequences` of this problem, `times` times.
   template <typename Row>
   TestMatrix Run(const Row& row, TestCuda& gpu,
                  absl::Span<const AttentionSequence> sequences,
@@ -174,6 +181,7 @@ class AttentionProblem {
     CudaBytes sinks(sinks_.data(), sinks_.size() * sizeof(float));
     CudaBytes slopes(slopes_.data(), slopes_.size() * sizeof(float));
     CudaBytes bias(bias_.data(), bias_.size() * sizeof(float));
+    const DeviceRelative relative(relative_);
     Planned planned = MakePlan(row, gpu, sequences, batch_invariant, graph);
     AttentionPlan& plan = planned.plan;
     const auto* items = reinterpret_cast<const AttentionItem*>(
@@ -201,7 +209,8 @@ class AttentionProblem {
     if (!slopes_.empty()) params.alibi_slopes = slopes.as<float>();
     for (int i = 0; i < times; ++i) {
       const absl::Status status =
-          RunRow(row, params, bias_.empty() ? nullptr : bias.as<float>(), gpu);
+          RunRow(row, params, bias_.empty() ? nullptr : bias.as<float>(),
+                 relative.view, gpu);
       EXPECT_TRUE(status.ok()) << status;
     }
     result.Download(out.view().data);
@@ -215,7 +224,9 @@ class AttentionProblem {
       const TestMatrix out = Run(row, gpu, sequences_, true, 2);
       Compare(out, row.name != "cuda_plain");
     };
-    if (bias_.empty()) {
+    if (!relative_.empty()) {
+      ForEachCudaRow(DisentangledAttentionTable(), desc_, gpu, check);
+    } else if (bias_.empty()) {
       ForEachCudaRow(AttentionTable(), desc_, gpu, check);
     } else {
       ForEachCudaRow(BiasedAttentionTable(), desc_, gpu, check);
@@ -250,6 +261,23 @@ class AttentionProblem {
   }
 
  private:
+  // The relative rows there, if there are any.
+  struct DeviceRelative {
+    explicit DeviceRelative(TestRelativeRows host)
+        : keys(host.keys.view().data, host.keys.view().bytes()),
+          queries(host.queries.view().data, host.queries.view().bytes()),
+          rows(host.rows.data(), host.rows.size() * sizeof(int32_t)) {
+      view = host.view();
+      if (host.has_keys()) view.keys.data = keys.as<std::byte>();
+      if (host.has_queries()) view.queries.data = queries.as<std::byte>();
+      view.rows = rows.as<int32_t>();
+    }
+    CudaBytes keys;
+    CudaBytes queries;
+    CudaBytes rows;
+    RelativeRows view;
+  };
+
   AttentionPlanShape ShapeOf(const AttentionRow& row, TestCuda& gpu) const {
     return MakeAttentionPlanShape(row, desc_, layout_.block_size(),
                                   gpu.stream->num_sms());
@@ -259,14 +287,25 @@ class AttentionProblem {
     return MakeBiasedAttentionPlanShape(row, desc_, layout_.block_size(),
                                         gpu.stream->num_sms());
   }
+  AttentionPlanShape ShapeOf(const DisentangledAttentionRow& row,
+                             TestCuda& gpu) const {
+    return MakeDisentangledAttentionPlanShape(row, desc_, layout_.block_size(),
+                                              gpu.stream->num_sms());
+  }
   absl::Status RunRow(const AttentionRow& row, const AttentionParams& params,
-                      const float* /*bias*/, TestCuda& gpu) const {
+                      const float* /*bias*/, const RelativeRows& /*relative*/,
+                      TestCuda& gpu) const {
     return row.run(desc_, params, *gpu.stream);
   }
   absl::Status RunRow(const BiasedAttentionRow& row,
                       const AttentionParams& params, const float* bias,
-                      TestCuda& gpu) const {
+                      const RelativeRows& /*relative*/, TestCuda& gpu) const {
     return row.run(desc_, {params, {bias, reach_}}, *gpu.stream);
+  }
+  absl::Status RunRow(const DisentangledAttentionRow& row,
+                      const AttentionParams& params, const float* /*bias*/,
+                      const RelativeRows& relative, TestCuda& gpu) const {
+    return row.run(desc_, {params, relative}, *gpu.stream);
   }
   int64_t out_cols() const {
     return int64_t{desc_.num_heads} * desc_.out_dim();
@@ -376,6 +415,7 @@ class AttentionProblem {
   std::vector<float> slopes_;
   std::vector<float> bias_;  // of each head and distance
   int reach_ = 0;
+  TestRelativeRows relative_;
   bool with_sinks_ = false;
   bool gathers_ = false;
   bool pieces_ = false;

@@ -13,11 +13,13 @@
 #include "core/model/layers/narrow_values.h"
 #include "core/model/layers/norm.h"
 #include "core/model/layers/output_gate.h"
+#include "core/model/layers/relative_positions.h"
 #include "core/model/layers/row_scale.h"
 #include "core/model/layers/step.h"
 #include "core/model/layers/token_mixer.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/biased_attention.h"
+#include "kernels/attention/disentangled_attention.h"
 #include "kernels/decode_attention/decode_attention.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/kv_write/kv_write.h"
@@ -74,6 +76,14 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   // Mix for these: other rows of MixedOf() are undefined.
   absl::Status Attend(const Step& step, int64_t tokens,
                       const Queries& queries) const;
+  // Scratch for FillTables; 0: there are none.
+  size_t TableScratchBytes() const {
+    return relative_.present() ? relative_.ScratchBytes(qkv_) : 0;
+  }
+  // Queues the computing of what follows from the weights, which are there.
+  absl::Status FillTables(std::byte* scratch, Stream& stream) const {
+    return relative_.Fill(qkv_, scratch, stream);
+  }
   // Of Forward what later steps need: the step's keys and values.
   absl::Status WriteKv(const Step& step, const BlockInput& x) const;
 
@@ -133,6 +143,9 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   absl::Status NormaliseHeads(const Step& step, const Scratch& scratch) const;
   absl::Status Clip(const Step& step, const Scratch& scratch) const;
   absl::Status Rotate(const Step& step, const Scratch& scratch) const;
+  // Attention, or an op with more in its scores.
+  absl::Status RunAttention(const AttentionParams& params,
+                            Stream& stream) const;
   // From what attention gave to what the output projection reads.
   absl::Status GiveBack(const Step& step, const Scratch& scratch) const;
   // As attention sees them on CPU.
@@ -157,7 +170,7 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   InputLinear qkv_;
   Linear output_;
   const float* sinks_ = nullptr;
-  bool has_bias_ = false;                // ALiBi, or that of distances
+  bool has_bias_ = false;  // ALiBi, or that of distances, or relative rows
   const float* alibi_slopes_ = nullptr;  // null when planning, too
   OutputGate gate_;
   NarrowValues values_;
@@ -188,6 +201,8 @@ class AttentionBlock : public Sublayer, public TokenMixer {
   // Instead of it, with what it adds to scores; no row: there is nothing.
   Op<AttentionDesc, BiasedAttentionParams> biased_attention_;
   ScoreBias bias_;
+  Op<AttentionDesc, DisentangledAttentionParams> disentangled_attention_;
+  RelativePositions relative_;
   // No row: attention_ for any step.
   Op<DecodeAttentionDesc, DecodeAttentionParams> decode_attention_;
 };

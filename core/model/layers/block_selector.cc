@@ -7,7 +7,7 @@ namespace inlay {
 bool CanSelectBlocks(const AttentionSpec& spec) {
   return spec.causal && spec.window == 0 && spec.chunk == 0 &&
          spec.alibi_scale == 0.0f && !spec.distance_bias.has_value() &&
-         !spec.block_index.has_value();
+         !spec.relative.has_value() && !spec.block_index.has_value();
 }
 
 absl::StatusOr<BlockSelector> BlockSelector::Create(

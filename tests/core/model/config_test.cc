@@ -72,6 +72,10 @@ Json SmallConfig(const std::string& architecture) {
       architecture.starts_with("Albert")) {
     config["embedding_size"] = config["hidden_size"];
   }
+  if (architecture.starts_with("Deberta")) {
+    config["relative_attention"] = true;
+    config["pos_att_type"] = "c2p|p2c";
+  }
   if (architecture.starts_with("RemBert")) config["input_embedding_size"] = 16;
   if (architecture.starts_with("Baichuan") ||
       architecture.starts_with("BaiChuan")) {

@@ -1,5 +1,7 @@
 // What encoders' factories take from config.json: what is refused by name, and
 // keys by their older and newer names.
+#include "tests/core/model/encoder_config.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,34 +21,10 @@
 namespace inlay {
 namespace {
 
+using ::inlay::testing::EncoderConfigTest;
+
 constexpr auto kBadEncoder = absl::StatusCode::kInvalidArgument;
 constexpr auto kNoSuchEncoder = absl::StatusCode::kUnimplemented;
-
-class EncoderConfigTest : public ::testing::Test {
- protected:
-  // The golden model's, with `changes`; null removes a key. `set`: keys as they
-  // are, null too.
-  static absl::StatusOr<DecoderSpec> Describe(const std::string& name,
-                                              const Json& changes,
-                                              const char* set = "{}") {
-    auto files = OpenModelFiles(TestData() + "/models/" + name, {});
-    if (!files.ok()) return files.status();
-    for (const auto& [key, value] : changes.items()) {
-      files->config.erase(key);
-      if (!value.is_null()) files->config[key] = value;
-    }
-    files->config.update(*ParseJson(set, "set"));
-    // Sizes may be other ones.
-    files->weights = nullptr;
-    files->random = RandomWeights{};
-    const auto device = *CreateCpuDevice(1, 0);
-    return DescribeDecoder(*files, *device);
-  }
-
-  static const AttentionSpec& Attention(const DecoderSpec& spec, size_t layer) {
-    return std::get<AttentionSpec>(spec.layers[layer].blocks[0].part);
-  }
-};
 
 TEST_F(EncoderConfigTest, RefusesByName) {
   const struct {
@@ -109,6 +87,32 @@ TEST_F(EncoderConfigTest, RefusesByName) {
       {"mpnet_labels", "max_position_embeddings", 2, kBadEncoder},
       {"mpnet_labels", "hidden_act", "mish", kNoSuchEncoder},
       {"mpnet_labels", "num_attention_heads", 5, kBadEncoder},
+      {"deberta_v3_labels", "conv_kernel_size", 3, kNoSuchEncoder},
+      {"deberta_v3_labels", "pos_att_type", "c2p|p2p", kNoSuchEncoder},
+      {"deberta_v3_labels", "pos_att_type", {"c2p", 1}, kNoSuchEncoder},
+      {"deberta_v3_labels", "pos_att_type", 3, kBadEncoder},
+      {"deberta_v3_labels", "norm_rel_ebd", "batch_norm", kNoSuchEncoder},
+      {"deberta_v3_labels", "attention_head_size", 8, kNoSuchEncoder},
+      {"deberta_v3_labels", "embedding_size", 16, kNoSuchEncoder},
+      {"deberta_v3_labels", "position_buckets", 5, kNoSuchEncoder},
+      {"deberta_v3_labels", "position_buckets", -2, kBadEncoder},
+      {"deberta_v3_labels", "position_buckets", 5000, kBadEncoder},
+      {"deberta_v3_labels", "position_buckets", 126, kBadEncoder},
+      {"deberta_v3_labels", "max_relative_positions", 9, kBadEncoder},
+      {"deberta_v3_labels", "max_relative_positions", 4097, kNoSuchEncoder},
+      {"deberta_v3_labels", "pooler_hidden_act", "mish", kNoSuchEncoder},
+      {"deberta_v3_labels", "pooler_hidden_size", 48, kNoSuchEncoder},
+      {"deberta_v3_labels", "share_att_key", 1, kBadEncoder},
+      {"deberta_v3_labels", "relative_attention", "yes", kBadEncoder},
+      {"deberta_v3_labels", "position_biased_input", 0, kBadEncoder},
+      {"deberta_v3_labels", "num_attention_heads", 5, kBadEncoder},
+      {"deberta_v3_labels", "is_decoder", true, kNoSuchEncoder},
+      {"deberta_v2", "max_relative_positions", 5000, kNoSuchEncoder},
+      {"deberta_labels", "position_buckets", 16, kNoSuchEncoder},
+      {"deberta_labels", "norm_rel_ebd", "layer_norm", kNoSuchEncoder},
+      {"deberta_labels", "share_att_key", true, kNoSuchEncoder},
+      {"deberta_labels", "talking_head", true, kNoSuchEncoder},
+      {"deberta_labels", "max_relative_positions", 5000, kNoSuchEncoder},
       {"albert_labels", "embedding_size", 48, kNoSuchEncoder},
       {"albert_labels", "num_hidden_groups", 0, kBadEncoder},
       {"albert_labels", "inner_group_num", 1000000, kBadEncoder},

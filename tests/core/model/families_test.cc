@@ -127,6 +127,7 @@ void AddPositions(const DecoderSpec& spec,
   for (const AttentionSpec* layer : layers) {
     features->Add("ALiBi", layer->alibi_scale != 0.0f);
     features->Add("bias of distances", layer->distance_bias.has_value());
+    features->Add("rows of distances", layer->relative.has_value());
     some_without |= layer->rope < 0;
     if (layer->rope < 0) continue;
     ropes.insert(layer->rope);

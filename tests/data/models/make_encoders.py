@@ -23,6 +23,8 @@ NOMIC_FILES = dict(hidden_size=None, num_hidden_layers=None, num_attention_heads
                    max_position_embeddings=None, rope_parameters=None, head_dim=None, n_embd=32, n_layer=2, n_head=2, n_inner=48, n_positions=80,
                    activation_function='swiglu', layer_norm_epsilon=1e-12, rotary_emb_base=1000, rotary_emb_fraction=1.0, rotary_emb_interleaved=False,
                    rotary_scaling_factor=None, qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False, causal=False, prenorm=False)
+DEBERTA = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, hidden_act='gelu', type_vocab_size=0, layer_norm_eps=1e-7,
+               hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, relative_attention=True, pos_att_type=['p2c', 'c2p'])
 T5 = dict(d_model=32, d_kv=16, d_ff=32, num_layers=2, num_heads=3, relative_attention_num_buckets=32, layer_norm_epsilon=1e-6, dropout_rate=0.1,
           initializer_factor=1.0, eos_token_id=1)
 T5_FILES = dict(is_encoder_decoder=True, use_cache=True, decoder_start_token_id=0, n_positions=112)
@@ -94,8 +96,20 @@ ENCODERS = {
     # With a prefix, as files with a head have it.
     'nomic_bert_labels': ('NomicBertForSequenceClassification', dict(BERT, hidden_act='silu', position_embedding_type=None, num_hidden_layers=1, num_labels=3),
                           dict(NOMIC_FILES, n_layer=1), 'mean', True, []),
+    # DeBERTa v3: 16 buckets, the last of them beyond 63; its queries and keys make those of positions. Spelled as published: a string of terms, no embedding of
+    # positions.
+    'deberta_v3_labels': ('DebertaV2ForSequenceClassification', dict(DEBERTA, position_buckets=16, max_relative_positions=64, max_position_embeddings=112,
+                                                                    norm_rel_ebd='layer_norm', share_att_key=True, position_biased_input=False, num_labels=3,
+                                                                    pooler_hidden_size=32, pooler_hidden_act='gelu'), dict(pos_att_type='p2c|c2p'), 'mean', True, []),
+    # Every distance up to 40 has a row, made by matrices of their own; absolute positions and types besides.
+    'deberta_v2': ('DebertaV2Model', dict(DEBERTA, num_hidden_layers=1, max_relative_positions=40, max_position_embeddings=80, type_vocab_size=2), {}, 'mean', False, []),
+    'deberta_v2_labels': ('DebertaV2ForSequenceClassification', dict(DEBERTA, pos_att_type=['c2p'], num_hidden_layers=1, max_relative_positions=-1,
+                                                                    max_position_embeddings=80, num_labels=2, pooler_hidden_act='tanh'), {}, 'cls', True, []),
+    # The first DeBERTa: q, k and v of a head after another in one tensor, keys without biases.
+    'deberta_labels': ('DebertaForSequenceClassification', dict(DEBERTA, num_hidden_layers=1, max_relative_positions=-1, max_position_embeddings=80, position_biased_input=False, num_labels=2),
+                       dict(pos_att_type='c2p|p2c'), 'mean', True, []),
 }
-MORE_LENGTHS = {'mpnet_labels': (110,), 't5_encoder': (110,)}
+MORE_LENGTHS = {'mpnet_labels': (110,), 't5_encoder': (110,), 'deberta_v3_labels': (110,)}
 
 
 def randomise(model, generator):

@@ -1,0 +1,50 @@
+// What attention's scores have of how far keys are from queries, as plain data:
+// learned numbers or rows of tables, by the names of their tensors.
+#ifndef INLAY_CORE_MODEL_DISTANCE_SPEC_H_
+#define INLAY_CORE_MODEL_DISTANCE_SPEC_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/model/layer_spec.h"
+
+namespace inlay {
+
+// What scores grow by with how far the key is from the query (relative position
+// biases): each head's own number for each distance, of a table that layers may
+// share.
+struct DistanceBiasSpec {
+  std::string table;  // tensor [rows, num_heads]
+  int64_t rows = 0;
+  // Its row for key - query = -reach .. reach; further keys have the last on
+  // their side.
+  std::vector<int32_t> row_of;
+
+  int reach() const { return static_cast<int>(row_of.size() / 2); }
+};
+
+// What queries and keys are multiplied by beside each other, by how far one is
+// from the other (DeBERTa): rows that a layer makes of embeddings, which layers
+// may share.
+struct RelativePositionsSpec {
+  std::string table;  // tensor [rows, width] of embeddings
+  int64_t rows = 0;
+  int64_t width = 0;
+  NormSpec norm;  // of a row
+  // The row for query - key = -reach .. reach; further ones have the last on
+  // their side.
+  std::vector<int32_t> row_of;
+  bool with_keys = false;     // queries are multiplied by keys of rows
+  bool with_queries = false;  // and keys by queries of rows
+  // What makes those, where the layer's own q and k do not.
+  std::optional<LinearSpec> key;
+  std::optional<LinearSpec> query;
+
+  int reach() const { return static_cast<int>(row_of.size() / 2); }
+};
+
+}  // namespace inlay
+
+#endif  // INLAY_CORE_MODEL_DISTANCE_SPEC_H_
