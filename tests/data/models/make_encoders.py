@@ -98,7 +98,7 @@ ENCODERS = {
                           dict(NOMIC_FILES, n_layer=1), 'mean', True, []),
     # DeBERTa v3: 16 buckets, the last of them beyond 63; its queries and keys make those of positions. Spelled as published: a string of terms, no embedding of
     # positions.
-    'deberta_v3_labels': ('DebertaV2ForSequenceClassification', dict(DEBERTA, position_buckets=16, max_relative_positions=64, max_position_embeddings=112,
+    'deberta_v3_labels': ('DebertaV2ForSequenceClassification', dict(DEBERTA, intermediate_size=32, position_buckets=16, max_relative_positions=64, max_position_embeddings=112,
                                                                     norm_rel_ebd='layer_norm', share_att_key=True, position_biased_input=False, num_labels=3,
                                                                     pooler_hidden_size=32, pooler_hidden_act='gelu'), dict(pos_att_type='p2c|c2p'), 'mean', True, []),
     # Every distance up to 40 has a row, made by matrices of their own; absolute positions and types besides.
