@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test. Exit status 0 means that all passed.
-#   tests/run.sh          everything: release tests, sanitizers, fuzzers (on two cores an hour and a quarter the first time, under half an hour with what ccache kept)
+#   tests/run.sh          everything: release tests, sanitizers, fuzzers (on two cores about an hour the first time, under half an hour with what ccache kept)
 #   tests/run.sh quick    the release build's tests only
 set -euo pipefail
 cd "$(dirname "$0")/.."
