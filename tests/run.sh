@@ -67,7 +67,7 @@ GTEST_FILTER=$some run_tests build-asan -R '^core_(model|engine)\.'
 
 say "ThreadSanitizer"
 build build-tsan memory_test core_engine_test api_test -- \
-  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DINLAY_CUDA=OFF -DINLAY_EXAMPLES=OFF -DINLAY_BINDINGS=OFF -DINLAY_UNITY=ON -DINLAY_SANITIZE=thread
+  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 -DINLAY_CUDA=OFF -DINLAY_EXAMPLES=OFF -DINLAY_BINDINGS=OFF -DINLAY_UNITY=ON -DINLAY_SANITIZE=thread
 GTEST_FILTER="-$families" run_tests build-tsan -L threads
 GTEST_FILTER=$some run_tests build-tsan -R '^core_engine\.'
 
