@@ -21,7 +21,7 @@ struct ScoreBias {
   int reach = 0;                  // 0 <= reach <= kMaxBiasReach
 };
 
-// Of tables in shared memory.
+// More than the models that are known tell apart.
 inline constexpr int kMaxBiasReach = 1023;
 
 struct BiasedAttentionParams {

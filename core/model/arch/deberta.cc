@@ -201,7 +201,7 @@ absl::Status AddRelativePositions(const Json& json, const BertConfig& config,
   relative.rows = 2 * span.size();
   relative.width = config.hidden;
   INLAY_ASSIGN_OR_RETURN(relative.norm, ReadRelativeNorm(json, config.epsilon));
-  relative.row_of = RowsOfDistances(span, config.positions);
+  relative.row_of = DistanceRows(RowsOfDistances(span, config.positions));
   relative.with_keys = terms.c2p;
   relative.with_queries = terms.p2c;
   INLAY_ASSIGN_OR_RETURN(const bool shares,

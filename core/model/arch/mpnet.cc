@@ -5,6 +5,7 @@
 // classifier of sequences is loaded. Source: transformers 5.24.
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/model/arch.h"
 #include "core/model/arch/bert_style.h"
@@ -65,9 +66,11 @@ absl::StatusOr<DecoderSpec> MpnetSpec(const Json& json) {
         "and more",
         bias.rows, kBuckets));
   }
+  std::vector<int32_t> rows;
   for (int32_t distance = -kReach; distance <= kReach; ++distance) {
-    bias.row_of.push_back(BucketOf(distance));
+    rows.push_back(BucketOf(distance));
   }
+  bias.row_of = DistanceRows(std::move(rows));
   DecoderSpec spec =
       BertStyleSpec(config, kPadding + 1, "mpnet.", "encoder.layer.", kNames);
   for (LayerSpec& layer : spec.layers) {

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/model/arch.h"
@@ -178,9 +179,11 @@ absl::StatusOr<DistanceBiasSpec> BiasOf(const T5Config& config) {
         kMaxDistance, config.max_distance, kNumBuckets, config.buckets,
         kMaxBiasReach, kMaxBiasReach + 1));
   }
+  std::vector<int32_t> rows;
   for (int64_t distance = -reach; distance <= reach; ++distance) {
-    bias.row_of.push_back(bucket(distance));
+    rows.push_back(bucket(distance));
   }
+  bias.row_of = DistanceRows(std::move(rows));
   return bias;
 }
 

@@ -18,11 +18,11 @@ absl::StatusOr<std::shared_ptr<const RelativeTable>> LoadRelativeTable(
   INLAY_ASSIGN_OR_RETURN(table->embeddings,
                          build.weights.Floats(spec.table, spec.rows, spec.width,
                                               VectorKind::kBias));
+  const std::vector<int32_t>& row_of = spec.row_of.rows();
   INLAY_ASSIGN_OR_RETURN(
       std::byte* const rows,
-      build.weights.Image(
-          {reinterpret_cast<const std::byte*>(spec.row_of.data()),
-           spec.row_of.size() * sizeof(int32_t)}));
+      build.weights.Image({reinterpret_cast<const std::byte*>(row_of.data()),
+                           row_of.size() * sizeof(int32_t)}));
   table->row_of = reinterpret_cast<const int32_t*>(rows);
   INLAY_ASSIGN_OR_RETURN(table->norm,
                          Norm::Create(spec.norm, spec.width, DType::kF32,
@@ -37,8 +37,8 @@ absl::StatusOr<RelativePositions> RelativePositions::Create(
     const AttentionSpec& spec, const InputLinear& inputs, ModelBuild& build) {
   const RelativePositionsSpec& relative = *spec.relative;
   INLAY_DCHECK(relative.with_keys || relative.with_queries);
-  INLAY_DCHECK(relative.row_of.size() % 2 == 1);
-  INLAY_DCHECK(std::ranges::all_of(relative.row_of, [&](int32_t row) {
+  INLAY_DCHECK(relative.row_of.rows().size() % 2 == 1);
+  INLAY_DCHECK(std::ranges::all_of(relative.row_of.rows(), [&](int32_t row) {
     return row >= 0 && row < relative.rows;
   }));
   RelativePositions made;
@@ -49,7 +49,7 @@ absl::StatusOr<RelativePositions> RelativePositions::Create(
   made.activation_ = build.activation;
   made.shares_ = !relative.key.has_value() && !relative.query.has_value();
   made.relative_.rows = made.table_->row_of;
-  made.relative_.reach = relative.reach();
+  made.relative_.reach = relative.row_of.reach();
   const auto room = [&](bool wanted, TensorView* rows) -> absl::Status {
     if (!wanted) return absl::OkStatus();
     *rows = MatrixView(nullptr, build.activation, made.rows_, made.q_width_);

@@ -126,6 +126,7 @@ int main(int argc, char** argv) {
   if (!bench.once) MeasureCeilings(bench);
   BenchAttention(bench);
   BenchAttentionMasks(bench);
+  BenchEncoderAttention(bench);
   BenchBlockSelection(bench);
   BenchLatentPrompts(bench);
   BenchLinear(bench);

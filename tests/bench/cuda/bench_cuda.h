@@ -103,6 +103,7 @@ struct Bench {
 void MeasureCeilings(Bench& bench);
 void BenchAttention(Bench& bench);
 void BenchAttentionMasks(Bench& bench);
+void BenchEncoderAttention(Bench& bench);
 void BenchBlockSelection(Bench& bench);
 void BenchLatentPrompts(Bench& bench);
 void BenchLinear(Bench& bench);

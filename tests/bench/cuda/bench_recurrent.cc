@@ -2,14 +2,15 @@
 // and Kimi Linear 48B (a decay a channel), and plain linear attention with a
 // feature map and a normaliser at Kimi's: a token of 1 and of 64 sequences, a
 // prompt of 8,192; the selective scan at Falcon Mamba 7B's, beside its
-// exponentials a second. Time in a graph, GB/s of what must be read and
-// written, and its share of the copy bandwidth.
+// exponentials a second, and wkv7 at RWKV-7 2.9B's. Time in a graph, GB/s of
+// what must be read and written, and its share of the copy bandwidth.
 #include "kernels/gated_norm/gated_norm.h"
 #include "kernels/linear_attention/linear_attention.h"
 #include "kernels/linear_attention/selective_scan.h"
 #include "kernels/linear_attention/short_conv.h"
 #include "kernels/linear_attention/state_gates.h"
 #include "kernels/linear_attention/state_plan.h"
+#include "kernels/linear_attention/wkv7.h"
 #include "tests/bench/cuda/cuda_graph.h"
 
 namespace inlay::bench {
@@ -199,6 +200,35 @@ class Section {
                 1e-9 * static_cast<double>(rows * floats) / seconds);
   }
 
+  void Wkv(int64_t sequences, int64_t tokens) const {
+    const Wkv7Desc desc = {40, 64, true, DType::kBF16};
+    const int calls = sequences > 1 ? 4 : 20;
+    const int64_t floats = Wkv7StateFloats(desc);
+    const Step step(sequences, tokens, floats, calls);
+    const int64_t rows = step.rows();
+    const int64_t width = int64_t{desc.num_heads} * desc.head_dim;
+    Wkv7Params params;
+    params.r = Of(x_, 0, rows, width, 3 * width);
+    params.k = Of(x_, width, rows, width, 3 * width);
+    params.v = Of(x_, 2 * width, rows, width, 3 * width);
+    params.g = params.first_v = params.r;
+    params.y = Of(y_, 0, rows, width, width);
+    params.decay = params.rate = params.mix = Floats(0, rows, width);
+    params.k_scale = params.k_rate = params.bonus = params.norm_weight =
+        params.norm_bias = reinterpret_cast<const float*>(floats_.data());
+    params.epsilon = 1e-5f;
+    const auto& row = RowOf(bench_, Wkv7Table(), desc);
+    std::printf("%-10s %2d x %4d", "rwkv7", static_cast<int>(sequences),
+                static_cast<int>(tokens));
+    Report("wkv7", calls,
+           static_cast<double>(step.states() * floats * 4 + rows * 24 * width),
+           [&](int i) {
+             params.state = step.Params(i);
+             return row.run(desc, params, bench_.stream);
+           });
+    std::printf("\n");
+  }
+
  private:
   TensorView Of(const DeviceMemory& memory, int64_t first, int64_t rows,
                 int64_t width, int64_t stride) const {
@@ -331,6 +361,7 @@ void BenchRecurrent(Bench& bench) {
                                           {4, 2048},
                                           {1, 8192}}) {
     section.Scan(sequences, tokens);
+    section.Wkv(sequences, tokens);
   }
 }
 

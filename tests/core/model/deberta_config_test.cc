@@ -23,9 +23,9 @@ TEST_F(DebertaConfigTest, Buckets) {
   const auto& relative = Attention(*spec, 1).relative;
   ASSERT_TRUE(relative.has_value());
   EXPECT_EQ(relative->rows, 512);
-  ASSERT_EQ(relative->reach(), 511);
+  ASSERT_EQ(relative->row_of.reach(), 511);
   const auto row_of = [&](int distance) {
-    return relative->row_of[static_cast<size_t>(511 + distance)];
+    return relative->row_of.rows()[static_cast<size_t>(511 + distance)];
   };
   for (int distance = -128; distance <= 128; ++distance) {
     EXPECT_EQ(row_of(distance), 256 + distance);
@@ -49,24 +49,24 @@ TEST_F(DebertaConfigTest, Reach) {
   ASSERT_TRUE(buckets.ok()) << buckets.status();
   const auto& relative = *Attention(*buckets, 0).relative;
   EXPECT_EQ(relative.rows, 32);
-  ASSERT_EQ(relative.reach(), 64);
+  ASSERT_EQ(relative.row_of.reach(), 64);
   EXPECT_EQ(relative.norm.kind, NormKind::kLayer);
   EXPECT_FALSE(relative.key.has_value() || relative.query.has_value());
-  EXPECT_EQ(relative.row_of[64 + 63], 31);
-  EXPECT_EQ(relative.row_of[64 - 63], 1);
-  EXPECT_EQ(relative.row_of.front(), 0);
-  EXPECT_EQ(relative.row_of.back(), 31);
+  EXPECT_EQ(relative.row_of.rows()[64 + 63], 31);
+  EXPECT_EQ(relative.row_of.rows()[64 - 63], 1);
+  EXPECT_EQ(relative.row_of.rows().front(), 0);
+  EXPECT_EQ(relative.row_of.rows().back(), 31);
   EXPECT_FLOAT_EQ(Attention(*buckets, 0).scale, 1.0f / std::sqrt(48.0f));
 
   const auto rows = Describe("deberta_v2", {{"pos_att_type", "P2C"}});
   ASSERT_TRUE(rows.ok()) << rows.status();
   const auto& exact = *Attention(*rows, 0).relative;
   EXPECT_EQ(exact.rows, 80);
-  ASSERT_EQ(exact.reach(), 40);
-  EXPECT_EQ(exact.row_of[40 + 39], 79);
-  EXPECT_EQ(exact.row_of.back(), 79);
-  EXPECT_EQ(exact.row_of[40 - 39], 1);
-  EXPECT_EQ(exact.row_of.front(), 0);
+  ASSERT_EQ(exact.row_of.reach(), 40);
+  EXPECT_EQ(exact.row_of.rows()[40 + 39], 79);
+  EXPECT_EQ(exact.row_of.rows().back(), 79);
+  EXPECT_EQ(exact.row_of.rows()[40 - 39], 1);
+  EXPECT_EQ(exact.row_of.rows().front(), 0);
   EXPECT_FALSE(exact.with_keys || exact.key.has_value());
   EXPECT_TRUE(exact.with_queries && exact.query.has_value());
   EXPECT_FLOAT_EQ(Attention(*rows, 0).scale, 1.0f / std::sqrt(32.0f));

@@ -313,17 +313,33 @@ TEST_F(EncoderConfigTest, BucketsOfMpnet) {
         std::get<AttentionSpec>(layer.blocks[0].part).distance_bias;
     ASSERT_TRUE(bias.has_value());
     EXPECT_EQ(bias->rows, 32);
-    ASSERT_GE(bias->reach(), 91);
-    for (int distance = 0; distance <= bias->reach(); ++distance) {
+    ASSERT_GE(bias->row_of.reach(), 91);
+    for (int distance = 0; distance <= bias->row_of.reach(); ++distance) {
       const auto larger = std::ranges::count_if(
           kFirst, [&](int first) { return distance >= first; });
       const int bucket = distance < 8 ? distance : 7 + static_cast<int>(larger);
-      const auto middle = static_cast<size_t>(bias->reach());
+      const auto middle = static_cast<size_t>(bias->row_of.reach());
       const auto offset = static_cast<size_t>(distance);
-      EXPECT_EQ(bias->row_of[middle - offset], bucket) << distance;
+      EXPECT_EQ(bias->row_of.rows()[middle - offset], bucket) << distance;
       if (distance == 0) continue;
-      EXPECT_EQ(bias->row_of[middle + offset], 16 + bucket) << distance;
+      EXPECT_EQ(bias->row_of.rows()[middle + offset], 16 + bucket) << distance;
     }
+  }
+}
+
+// Thousands of layers do not have thousands of lists.
+TEST_F(EncoderConfigTest, LayersShareRowsOfDistances) {
+  for (const char* model : {"mpnet_labels", "deberta_v3_labels"}) {
+    const auto spec = Describe(model, Json::object());
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    const auto rows = [&](int layer) {
+      const AttentionSpec& attention = Attention(*spec, layer);
+      return attention.distance_bias.has_value()
+                 ? attention.distance_bias->row_of.rows().data()
+                 : attention.relative->row_of.rows().data();
+    };
+    ASSERT_GE(spec->layers.size(), 2u);
+    EXPECT_EQ(rows(0), rows(1)) << model;
   }
 }
 

@@ -119,16 +119,17 @@ TEST(T5Config, Buckets) {
     const auto& bias = T5AttentionOf(*spec, 0).distance_bias;
     ASSERT_TRUE(bias.has_value());
     EXPECT_EQ(bias->rows, 2 * half);
-    ASSERT_EQ(bias->reach(), first.back());
-    for (int distance = 0; distance <= bias->reach(); ++distance) {
+    ASSERT_EQ(bias->row_of.reach(), first.back());
+    for (int distance = 0; distance <= bias->row_of.reach(); ++distance) {
       const int bucket = static_cast<int>(std::ranges::count_if(
                              first, [&](int at) { return distance >= at; })) -
                          1;
-      const auto middle = static_cast<size_t>(bias->reach());
+      const auto middle = static_cast<size_t>(bias->row_of.reach());
       const auto offset = static_cast<size_t>(distance);
-      EXPECT_EQ(bias->row_of[middle - offset], bucket) << distance;
+      EXPECT_EQ(bias->row_of.rows()[middle - offset], bucket) << distance;
       if (distance == 0) continue;
-      EXPECT_EQ(bias->row_of[middle + offset], half + bucket) << distance;
+      EXPECT_EQ(bias->row_of.rows()[middle + offset], half + bucket)
+          << distance;
     }
   }
 }
@@ -162,7 +163,7 @@ TEST(T5Config, Reach) {
       return -1;
     }
     EXPECT_EQ(spec->max_positions, positions);
-    return T5AttentionOf(*spec, 0).distance_bias->reach();
+    return T5AttentionOf(*spec, 0).distance_bias->row_of.reach();
   };
   EXPECT_EQ(reach(128, 4096), 91);
   EXPECT_EQ(reach(128, 50), 49);
@@ -375,8 +376,8 @@ TEST_F(T5Gguf, IsTheFolder) {
       const AttentionSpec& attention = T5AttentionOf(*spec, 0);
       EXPECT_EQ(attention.num_heads, T5AttentionOf(*want, 0).num_heads);
       EXPECT_EQ(attention.head_dim, T5AttentionOf(*want, 0).head_dim);
-      EXPECT_EQ(attention.distance_bias->row_of,
-                T5AttentionOf(*want, 0).distance_bias->row_of);
+      EXPECT_EQ(attention.distance_bias->row_of.rows(),
+                T5AttentionOf(*want, 0).distance_bias->row_of.rows());
       const size_t last = spec->layers.size() - 1;
       EXPECT_EQ(T5AttentionOf(*spec, last).distance_bias->table,
                 T5AttentionOf(*want, last).distance_bias->table);
