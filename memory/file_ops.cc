@@ -17,10 +17,6 @@
 namespace inlay {
 namespace {
 
-// Linux transfers at most 0x7ffff000 bytes a call, macOS refuses more than
-// INT_MAX: ask for less than both.
-constexpr size_t kMaxTransferBytes = size_t{1} << 30;
-
 // While one lives, what this thread writes beyond the process's largest file
 // size is an error (EFBIG) alone: the signal that comes with it, which would
 // end the process, is held back and taken (setrlimit(2), RLIMIT_FSIZE).

@@ -34,6 +34,10 @@ class FileOps {
   virtual int UnlinkAt(int folder, const char* name) const;
 };
 
+// Linux transfers at most 0x7ffff000 bytes a call, macOS refuses more than
+// INT_MAX: ask for less than both.
+inline constexpr size_t kMaxTransferBytes = size_t{1} << 30;
+
 // The system's own.
 const FileOps& SystemFileOps();
 

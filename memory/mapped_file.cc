@@ -18,10 +18,6 @@
 namespace inlay {
 namespace {
 
-// Linux transfers at most 0x7ffff000 bytes a call, macOS refuses more than
-// INT_MAX: ask for less than both.
-constexpr size_t kMaxTransferBytes = size_t{1} << 30;
-
 int OpenDescriptor(const std::string& path) {
   // O_NONBLOCK: opening a pipe must fail our check below, not wait for a
   // writer. It changes nothing for regular files.

@@ -14,7 +14,7 @@ namespace {
 
 // As the C ABI allows: scratch is allocated by it.
 constexpr int32_t kMostBatchTokens = 65536;
-constexpr int64_t kMostBudgetUs = int64_t{1} << 60;
+constexpr int64_t kMostReplayedBudgetUs = int64_t{1} << 60;
 
 std::string Describe(const StepItem& item) {
   return FormattedString("%d tokens from %d on of request %d%s",
@@ -158,7 +158,8 @@ std::string Replayer::ComparePlan(const PlanEntry& entry) {
 absl::Status Replayer::Apply(const PlanEntry& entry) {
   if (in_flight_) return Senseless("a step was planned within another");
   INLAY_RETURN_IF_ERROR(TimeOf(entry.input.now_us).status());
-  if (entry.input.budget_us < 0 || entry.input.budget_us > kMostBudgetUs)
+  if (entry.input.budget_us < 0 ||
+      entry.input.budget_us > kMostReplayedBudgetUs)
     return Senseless(
         FormattedString("a step's budget is %d us", entry.input.budget_us));
   {

@@ -27,7 +27,7 @@ Json Metaspace() {
 }
 
 // The pieces by id, then the sentinels, the last one first.
-Json Vocabulary(const Json& pieces, int64_t sentinels) {
+Json T5Vocabulary(const Json& pieces, int64_t sentinels) {
   Json vocab = Json::array();
   for (const Json& piece : pieces) {
     vocab.push_back(Json::array({piece[0], piece[1]}));
@@ -56,7 +56,7 @@ absl::StatusOr<std::string> TextOf(const Json& config, const char* key,
                    : JsonString(config, key, fallback);
 }
 
-Json AddedToken(size_t id, const Json& text) {
+Json T5AddedToken(size_t id, const Json& text) {
   return Json{{"id", id},        {"content", text}, {"single_word", false},
               {"lstrip", false}, {"rstrip", false}, {"normalized", false},
               {"special", true}};
@@ -107,7 +107,7 @@ absl::StatusOr<Json> T5TokenizerDocument(std::string_view model_proto_bytes,
       const int64_t sentinels,
       JsonInt(tokenizer_config, kSentinels, 100, 0, kMaxSentinels));
   const Json& pieces = model["pieces"];
-  Json vocab = Vocabulary(pieces, sentinels);
+  Json vocab = T5Vocabulary(pieces, sentinels);
   const auto unknown =
       std::find_if(pieces.begin(), pieces.end(),
                    [](const Json& piece) { return piece[2] == kUnknownKind; });
@@ -126,10 +126,10 @@ absl::StatusOr<Json> T5TokenizerDocument(std::string_view model_proto_bytes,
     INLAY_ASSIGN_OR_RETURN(const std::string text,
                            TextOf(tokenizer_config, key, usual));
     const auto id = IdOf(vocab, text);
-    if (id.has_value()) added.push_back(AddedToken(*id, text));
+    if (id.has_value()) added.push_back(T5AddedToken(*id, text));
   }
   for (size_t id = pieces.size(); id < vocab.size(); ++id) {
-    added.push_back(AddedToken(id, vocab[id][0]));
+    added.push_back(T5AddedToken(id, vocab[id][0]));
   }
   const Json& charsmap = stored["normalizer"]["precompiled_charsmap"];
   Json cuts = Json::array({Json{{"type", "WhitespaceSplit"}}, Metaspace()});

@@ -15,14 +15,15 @@
 namespace inlay {
 namespace {
 
-constexpr BertLayerNames kNames = {.query = "attention.query",
-                                   .key = "attention.key",
-                                   .value = "attention.value",
-                                   .attention_output = "attention.dense",
-                                   .attention_norm = "attention.LayerNorm",
-                                   .inner = "ffn",
-                                   .output = "ffn_output",
-                                   .output_norm = "full_layer_layer_norm"};
+constexpr BertLayerNames kAlbertNames = {
+    .query = "attention.query",
+    .key = "attention.key",
+    .value = "attention.value",
+    .attention_output = "attention.dense",
+    .attention_norm = "attention.LayerNorm",
+    .inner = "ffn",
+    .output = "ffn_output",
+    .output_norm = "full_layer_layer_norm"};
 
 absl::StatusOr<DecoderSpec> AlbertSpec(const Json& json) {
   // AlbertConfig's.
@@ -55,7 +56,7 @@ absl::StatusOr<DecoderSpec> AlbertSpec(const Json& json) {
           config,
           FormattedString("%sencoder.albert_layer_groups.%d.albert_layers.%d.",
                           prefix, group, j),
-          kNames));
+          kAlbertNames));
     }
   }
   return spec;

@@ -19,7 +19,7 @@ namespace {
 
 // DeepSeek's keys for Ling's. Latent attention rotates all of qk_rope_head_dim,
 // whatever published files say besides.
-Json InDeepseeksKeys(const Json& own) {
+Json BailingInDeepseeksKeys(const Json& own) {
   Json json =
       WithUsualNames(own, {{"model_max_length", "max_position_embeddings"},
                            {"moe_renormalize", "norm_topk_prob"},
@@ -143,7 +143,8 @@ DeltaSpec Delta(DeltaSpec delta, const DecoderConfig& config,
   return delta;
 }
 
-absl::StatusOr<DeepseekExperts> ReadExperts(const Json& json, int num_layers) {
+absl::StatusOr<DeepseekExperts> ReadBailingExperts(const Json& json,
+                                                   int num_layers) {
   DeepseekDefaults defaults;
   defaults.moe = {512, 8, 768, true};
   defaults.num_groups = 8;
@@ -167,7 +168,7 @@ absl::StatusOr<DeepseekExperts> ReadExperts(const Json& json, int num_layers) {
   return experts;
 }
 
-absl::StatusOr<DecoderConfig> ReadConfig(const Json& json) {
+absl::StatusOr<DecoderConfig> ReadBailingConfig(const Json& json) {
   DecoderDefaults defaults;
   defaults.vocab_size = 157184;
   defaults.hidden_size = 2560;
@@ -182,15 +183,15 @@ absl::StatusOr<DecoderConfig> ReadConfig(const Json& json) {
 
 absl::StatusOr<std::unique_ptr<Model>> MakeBailingHybrid(const Json& own,
                                                          ModelBuild& build) {
-  const Json json = InDeepseeksKeys(own);
+  const Json json = BailingInDeepseeksKeys(own);
   INLAY_RETURN_IF_ERROR(ExpectPublished(json));
   INLAY_RETURN_IF_ERROR(ExpectSilu(json, "hidden_act"));
-  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config, ReadConfig(json));
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config, ReadBailingConfig(json));
   INLAY_ASSIGN_OR_RETURN(const std::vector<bool> attends,
                          ReadAttentionLayers(json, config.num_layers));
   INLAY_ASSIGN_OR_RETURN(const DeltaSpec delta, ReadDelta(json));
   INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
-                         ReadExperts(json, config.num_layers));
+                         ReadBailingExperts(json, config.num_layers));
   LatentConfig latent_defaults;
   latent_defaults.theta = 6e6;
   INLAY_ASSIGN_OR_RETURN(

@@ -51,7 +51,7 @@ absl::StatusOr<DeepseekExperts> ReadDeepseekV2Experts(const Json& json) {
 
 // DeepSeek-V3's keys for Sarvam's. "deepseek_yarn" is YaRN; queries are not
 // compressed where nothing is said.
-Json InDeepseeksKeys(const Json& own) {
+Json SarvamInDeepseeksKeys(const Json& own) {
   Json json = WithUsualNames(own, {{"num_experts", "n_routed_experts"},
                                    {"num_shared_experts", "n_shared_experts"}});
   if (!json.contains("q_lora_rank")) json["q_lora_rank"] = nullptr;
@@ -105,7 +105,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakeDeepseekV3(const Json& json,
 
 absl::StatusOr<std::unique_ptr<Model>> MakeSarvamMla(const Json& own,
                                                      ModelBuild& build) {
-  const Json json = InDeepseeksKeys(own);
+  const Json json = SarvamInDeepseeksKeys(own);
   DecoderDefaults defaults = DeepseekDecoderDefaults();
   defaults.vocab_size = 262144;
   defaults.intermediate_size = 16384;

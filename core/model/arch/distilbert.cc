@@ -13,10 +13,10 @@
 namespace inlay {
 namespace {
 
-constexpr BertLayerNames kNames = {"attention.q_lin", "attention.k_lin",
-                                   "attention.v_lin", "attention.out_lin",
-                                   "sa_layer_norm",   "ffn.lin1",
-                                   "ffn.lin2",        "output_layer_norm"};
+constexpr BertLayerNames kDistilbertNames = {
+    "attention.q_lin",   "attention.k_lin",  "attention.v_lin",
+    "attention.out_lin", "sa_layer_norm",    "ffn.lin1",
+    "ffn.lin2",          "output_layer_norm"};
 
 absl::StatusOr<DecoderSpec> DistilBertSpec(const Json& json) {
   // transformers takes these by both names.
@@ -42,7 +42,8 @@ absl::StatusOr<DecoderSpec> DistilBertSpec(const Json& json) {
                          ReadActivation(json, "activation", "gelu"));
   config.epsilon = 1e-12f;
   INLAY_RETURN_IF_ERROR(CheckBertHeads(config));
-  return BertStyleSpec(config, 0, "distilbert.", "transformer.layer.", kNames);
+  return BertStyleSpec(config, 0, "distilbert.", "transformer.layer.",
+                       kDistilbertNames);
 }
 
 }  // namespace

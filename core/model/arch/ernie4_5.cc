@@ -26,7 +26,7 @@ AttentionSpec ErnieAttention(const DecoderConfig& config,
   return attention;
 }
 
-absl::StatusOr<DecoderSpec> ErnieSpec(const Json& json) {
+absl::StatusOr<DecoderSpec> Ernie45Spec(const Json& json) {
   DecoderDefaults defaults;
   defaults.vocab_size = 103424;
   defaults.hidden_size = 1024;
@@ -177,7 +177,7 @@ absl::StatusOr<DecoderSpec> ErnieMoeSpec(const Json& json) {
 
 absl::StatusOr<std::unique_ptr<Model>> MakeErnie45(const Json& config,
                                                    ModelBuild& build) {
-  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, ErnieSpec(config));
+  INLAY_ASSIGN_OR_RETURN(const DecoderSpec spec, Ernie45Spec(config));
   return BuildDecoder(spec, build);
 }
 

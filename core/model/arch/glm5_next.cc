@@ -58,7 +58,8 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const Json& json) {
   return config;
 }
 
-absl::StatusOr<DeepseekExperts> ReadExperts(const Json& json, int num_layers) {
+absl::StatusOr<DeepseekExperts> ReadNextExperts(const Json& json,
+                                                int num_layers) {
   DeepseekDefaults defaults;
   defaults.moe = {288, 8, 2048, true};
   defaults.scale = 2.5;
@@ -69,7 +70,7 @@ absl::StatusOr<DeepseekExperts> ReadExperts(const Json& json, int num_layers) {
 }
 
 // The heads' keys and queries have no rotated part.
-absl::StatusOr<LatentConfig> ReadLatent(const Json& json, int num_heads) {
+absl::StatusOr<LatentConfig> ReadNextLatent(const Json& json, int num_heads) {
   INLAY_ASSIGN_OR_RETURN(const int64_t rope_dim,
                          JsonInt(json, "qk_rope_head_dim", 0, 0, kMaxHeadDim));
   if (rope_dim != 0) {
@@ -176,13 +177,13 @@ absl::Status ReadIndex(const Json& json, NextConfig* config) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<NextConfig> ReadConfig(const Json& json) {
+absl::StatusOr<NextConfig> ReadNextConfig(const Json& json) {
   NextConfig config;
   INLAY_ASSIGN_OR_RETURN(config.decoder, ReadDecoder(json));
   const int num_layers = config.decoder.num_layers;
-  INLAY_ASSIGN_OR_RETURN(config.experts, ReadExperts(json, num_layers));
+  INLAY_ASSIGN_OR_RETURN(config.experts, ReadNextExperts(json, num_layers));
   INLAY_ASSIGN_OR_RETURN(config.latent,
-                         ReadLatent(json, config.decoder.num_heads));
+                         ReadNextLatent(json, config.decoder.num_heads));
   INLAY_ASSIGN_OR_RETURN(const Json delta_config, KimiDeltaConfig(json));
   INLAY_ASSIGN_OR_RETURN(config.delta, ReadKimiDelta(json, delta_config, 64));
   INLAY_ASSIGN_OR_RETURN(config.delta.decay_bound,
@@ -231,7 +232,7 @@ void SetLimit(float limit, PartSpec* part) {
 }
 
 absl::StatusOr<DecoderSpec> Glm5NextSpec(const Json& json) {
-  INLAY_ASSIGN_OR_RETURN(const NextConfig config, ReadConfig(json));
+  INLAY_ASSIGN_OR_RETURN(const NextConfig config, ReadNextConfig(json));
   INLAY_ASSIGN_OR_RETURN(const double limit,
                          JsonNumber(json, "swiglu_limit", 10.0, 1e-6, 1e6));
   const DecoderConfig& decoder = config.decoder;

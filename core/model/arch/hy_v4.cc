@@ -32,7 +32,7 @@ std::string FirstOf(const std::vector<std::string>& names, const char* ending,
   return names.front();
 }
 
-absl::StatusOr<DecoderConfig> ReadConfig(const Json& json) {
+absl::StatusOr<DecoderConfig> ReadHyV4Config(const Json& json) {
   DecoderDefaults defaults;
   defaults.vocab_size = 120832;
   defaults.hidden_size = 2816;
@@ -47,7 +47,8 @@ absl::StatusOr<DecoderConfig> ReadConfig(const Json& json) {
   return ReadDecoderConfig(own, defaults);
 }
 
-absl::StatusOr<DeepseekExperts> ReadExperts(const Json& json, int num_layers) {
+absl::StatusOr<DeepseekExperts> ReadHyV4Experts(const Json& json,
+                                                int num_layers) {
   DeepseekDefaults defaults;
   defaults.moe = {256, 8, 768, true};
   defaults.scale = 2.827;
@@ -57,7 +58,7 @@ absl::StatusOr<DeepseekExperts> ReadExperts(const Json& json, int num_layers) {
   return experts;
 }
 
-absl::StatusOr<LatentConfig> ReadLatent(const Json& json, int num_heads) {
+absl::StatusOr<LatentConfig> ReadHyV4Latent(const Json& json, int num_heads) {
   LatentConfig defaults;
   defaults.key_dim = 192;
   defaults.value_dim = 256;
@@ -121,11 +122,11 @@ void FinishMlp(const std::string& prefix, float limit, const ModelBuild& build,
 absl::StatusOr<DecoderSpec> HyV4Spec(const Json& json,
                                      const ModelBuild& build) {
   INLAY_RETURN_IF_ERROR(ExpectName(json, "hidden_act", "silu"));
-  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config, ReadConfig(json));
+  INLAY_ASSIGN_OR_RETURN(const DecoderConfig config, ReadHyV4Config(json));
   INLAY_ASSIGN_OR_RETURN(const DeepseekExperts experts,
-                         ReadExperts(json, config.num_layers));
+                         ReadHyV4Experts(json, config.num_layers));
   INLAY_ASSIGN_OR_RETURN(const LatentConfig latent,
-                         ReadLatent(json, config.num_heads));
+                         ReadHyV4Latent(json, config.num_heads));
   INLAY_ASSIGN_OR_RETURN(const std::vector<bool> selects,
                          ReadSelecting(json, config.num_layers));
   // core/formats/text_model.cc says so.

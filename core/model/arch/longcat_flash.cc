@@ -50,7 +50,7 @@ absl::Status ExpectPublished(const Json& json) {
   return ExpectFlag(json, "norm_topk_prob", false);
 }
 
-absl::StatusOr<LongcatExperts> ReadExperts(const Json& json) {
+absl::StatusOr<LongcatExperts> ReadLongcatExperts(const Json& json) {
   LongcatExperts experts;
   INLAY_ASSIGN_OR_RETURN(
       experts.num_identity,
@@ -78,7 +78,8 @@ absl::StatusOr<LongcatExperts> ReadExperts(const Json& json) {
   return experts;
 }
 
-absl::StatusOr<LatentConfig> ReadLatent(const Json& json, int num_heads) {
+absl::StatusOr<LatentConfig> ReadLongcatLatent(const Json& json,
+                                               int num_heads) {
   LatentConfig defaults;
   defaults.theta = 1e7;
   INLAY_ASSIGN_OR_RETURN(const LatentConfig latent,
@@ -165,9 +166,10 @@ absl::StatusOr<std::unique_ptr<Model>> MakeLongcatFlash(const Json& own,
   defaults.norm_epsilon = 1e-5;
   INLAY_ASSIGN_OR_RETURN(const DecoderConfig config,
                          ReadDecoderConfig(json, defaults));
-  INLAY_ASSIGN_OR_RETURN(const LongcatExperts experts, ReadExperts(json));
+  INLAY_ASSIGN_OR_RETURN(const LongcatExperts experts,
+                         ReadLongcatExperts(json));
   INLAY_ASSIGN_OR_RETURN(const LatentConfig latent,
-                         ReadLatent(json, config.num_heads));
+                         ReadLongcatLatent(json, config.num_heads));
   INLAY_ASSIGN_OR_RETURN(const RopeSpec rope,
                          ReadLatentRope(json, config, latent));
   DecoderSpec spec = LlamaStyleDecoder(config, NormKind::kRms);

@@ -155,7 +155,8 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const Json& json) {
   return ReadDecoderConfig(json, defaults);
 }
 
-absl::StatusOr<DeepseekExperts> ReadExperts(const Json& json, int num_layers) {
+absl::StatusOr<DeepseekExperts> ReadLargeExperts(const Json& json,
+                                                 int num_layers) {
   DeepseekDefaults defaults;
   defaults.moe = {128, 4, 6144, true};
   // Chosen by softmax, and normalised whatever the keys of others say.
@@ -170,11 +171,11 @@ absl::StatusOr<DeepseekExperts> ReadExperts(const Json& json, int num_layers) {
   return experts;
 }
 
-absl::StatusOr<LargeConfig> ReadConfig(const Json& json) {
+absl::StatusOr<LargeConfig> ReadLargeConfig(const Json& json) {
   LargeConfig config;
   INLAY_ASSIGN_OR_RETURN(config.decoder, ReadDecoder(json));
   const int num_layers = config.decoder.num_layers;
-  INLAY_ASSIGN_OR_RETURN(config.experts, ReadExperts(json, num_layers));
+  INLAY_ASSIGN_OR_RETURN(config.experts, ReadLargeExperts(json, num_layers));
   LatentConfig latent_defaults;
   latent_defaults.key_dim = 64;
   INLAY_ASSIGN_OR_RETURN(
@@ -284,7 +285,7 @@ PartSpec FeedForward(const LargeConfig& config, int layer,
 
 absl::StatusOr<DecoderSpec> MistralLarge4Spec(const Json& published) {
   const Json json = WithTextDefaults(published);
-  INLAY_ASSIGN_OR_RETURN(const LargeConfig config, ReadConfig(json));
+  INLAY_ASSIGN_OR_RETURN(const LargeConfig config, ReadLargeConfig(json));
   INLAY_ASSIGN_OR_RETURN(
       const double softcap,
       JsonNumber(json, "final_logit_softcapping", 30.0, 1e-6, 1e6));

@@ -17,11 +17,12 @@
 namespace inlay {
 namespace {
 
-constexpr BertLayerNames kNames = {.query = "attention.attn.q",
-                                   .key = "attention.attn.k",
-                                   .value = "attention.attn.v",
-                                   .attention_output = "attention.attn.o",
-                                   .attention_norm = "attention.LayerNorm"};
+constexpr BertLayerNames kMpnetNames = {
+    .query = "attention.attn.q",
+    .key = "attention.attn.k",
+    .value = "attention.attn.v",
+    .attention_output = "attention.attn.o",
+    .attention_norm = "attention.LayerNorm"};
 
 // The id of padding, whatever config.json says.
 constexpr int64_t kPadding = 1;
@@ -71,8 +72,8 @@ absl::StatusOr<DecoderSpec> MpnetSpec(const Json& json) {
     rows.push_back(BucketOf(distance));
   }
   bias.row_of = DistanceRows(std::move(rows));
-  DecoderSpec spec =
-      BertStyleSpec(config, kPadding + 1, "mpnet.", "encoder.layer.", kNames);
+  DecoderSpec spec = BertStyleSpec(config, kPadding + 1, "mpnet.",
+                                   "encoder.layer.", kMpnetNames);
   for (LayerSpec& layer : spec.layers) {
     std::get<AttentionSpec>(layer.blocks[0].part).distance_bias = bias;
   }
