@@ -20,7 +20,8 @@ namespace inlay {
 namespace {
 
 // config.json does not say: neither recurrences nor windows have a length.
-constexpr int64_t kGriffinPositions = int64_t{1} << 20;
+// Lists of blocks are as long as this asks for.
+constexpr int64_t kGriffinPositions = int64_t{1} << 17;
 // Each has two matrices a layer.
 constexpr int64_t kMostGriffinHeads = int64_t{1} << 15;
 
@@ -122,8 +123,12 @@ absl::StatusOr<GriffinConfig> ReadGriffinConfig(const Json& json) {
                          JsonInt(json, "conv1d_width", 4, 2, kMaxConvTaps));
   config.num_taps = static_cast<int>(taps);
   INLAY_ASSIGN_OR_RETURN(
-      const int64_t window,
+      const int64_t own_name,
       JsonInt(json, "attention_window_size", 2048, 1, kMaxPositions));
+  // transformers' other name of it wins.
+  INLAY_ASSIGN_OR_RETURN(
+      const int64_t window,
+      JsonInt(json, "sliding_window", own_name, 1, kMaxPositions));
   config.window = static_cast<int>(window);
   INLAY_ASSIGN_OR_RETURN(config.bias, JsonBool(json, "attention_bias", false));
   INLAY_ASSIGN_OR_RETURN(const double softcap,

@@ -76,7 +76,8 @@ TEST(RecurrentGemmaTest, Defaults) {
       "logits_soft_cap": null, "num_key_value_heads": null,
       "hidden_activation": null, "partial_rotary_factor": null,
       "intermediate_size": null, "hidden_size": 64, "head_dim": null,
-      "tie_word_embeddings": null, "rms_norm_eps": null})");
+      "tie_word_embeddings": null, "rms_norm_eps": null,
+      "max_position_embeddings": null})");
   const auto& lru = GriffinPart<LruSpec>(spec, 0, 0);
   EXPECT_EQ(lru.width, 64);
   EXPECT_EQ(lru.num_taps, 4);
@@ -87,13 +88,14 @@ TEST(RecurrentGemmaTest, Defaults) {
   EXPECT_EQ(spec.ropes.at(0).rotary_dim, 16);
   EXPECT_EQ(spec.final_softcap, 30.0f);
   EXPECT_EQ(spec.final_norm.epsilon, 1e-6f);
-  EXPECT_EQ(spec.max_positions, 1 << 20);
+  EXPECT_EQ(spec.max_positions, 1 << 17);
   EXPECT_EQ(GriffinPart<MlpSpec>(spec, 0, 1).width, 3840);
 }
 
 TEST(RecurrentGemmaTest, Keys) {
   const DecoderSpec spec = SpecOf("recurrent_gemma", R"({"lru_width": 48,
       "conv1d_width": 3, "attention_bias": true, "logits_soft_cap": 7.5,
+      "sliding_window": 20,
       "tie_word_embeddings": false, "max_position_embeddings": 4096})");
   const auto& lru = GriffinPart<LruSpec>(spec, 0, 0);
   EXPECT_EQ(lru.input.n, 48);
@@ -101,7 +103,9 @@ TEST(RecurrentGemmaTest, Keys) {
   EXPECT_EQ(lru.output.k, 48);
   EXPECT_EQ(lru.input_gates[0].n, 24);
   EXPECT_EQ(lru.num_taps, 3);
-  EXPECT_TRUE(GriffinPart<AttentionSpec>(spec, 2, 0).qkv[2].bias);
+  const auto& attention = GriffinPart<AttentionSpec>(spec, 2, 0);
+  EXPECT_EQ(attention.window, 20);
+  EXPECT_TRUE(attention.qkv[2].bias);
   EXPECT_EQ(spec.final_softcap, 7.5f);
   EXPECT_EQ(spec.head, "lm_head");
   EXPECT_EQ(spec.max_positions, 4096);
