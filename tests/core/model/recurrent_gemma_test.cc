@@ -124,5 +124,45 @@ TEST(RecurrentGemmaTest, EmbeddingScale) {
   EXPECT_EQ(scale(R"({"hidden_size": 99, "lru_width": 32})"), 9.9375f);
 }
 
+struct GriffinRefusal {
+  const char* key;  // that the message names
+  const char* changes;
+  absl::StatusCode code = absl::StatusCode::kInvalidArgument;
+};
+constexpr auto kNoSuchThing = absl::StatusCode::kUnimplemented;
+constexpr GriffinRefusal kGriffinRefusals[] = {
+    {"hidden_activation", R"({"hidden_activation": "gelu"})", kNoSuchThing},
+    {"embeddings_scale_by_sqrt_dim",
+     R"({"embeddings_scale_by_sqrt_dim": false})", kNoSuchThing},
+    {"rope_scaling", R"({"rope_scaling": {"type": "linear", "factor": 2.0}})",
+     kNoSuchThing},
+    {"lru_width", R"({"lru_width": 33})"},
+    {"lru_width", R"({"lru_width": 0})"},
+    {"conv1d_width", R"({"conv1d_width": 1})"},
+    {"conv1d_width", R"({"conv1d_width": 9})"},
+    {"attention_window_size", R"({"attention_window_size": 0})"},
+    {"sliding_window", R"({"sliding_window": "32"})"},
+    {"logits_soft_cap", R"({"logits_soft_cap": 0})"},
+    {"intermediate_size", R"({"intermediate_size": 1})"},
+    {"_block_types", R"({"_block_types": []})"},
+    {"_block_types", R"({"_block_types": "recurrent"})"},
+    {"block_types", R"({"block_types": ["recurrent", "mamba"]})"},
+    {"num_attention_heads",
+     R"({"num_attention_heads": 8192, "num_key_value_heads": 1,
+         "num_hidden_layers": 4096, "lru_width": 8192, "head_dim": 16})"}};
+
+TEST(RecurrentGemmaTest, Refusals) {
+  const auto device = Cpu(1);
+  for (const GriffinRefusal& refusal : kGriffinRefusals) {
+    SCOPED_TRACE(refusal.changes);
+    ModelFiles files = Open("recurrent_gemma", "config.json");
+    files.config.update(*ParseJson(refusal.changes, "changes"));
+    const absl::Status status = PlanModel(files, *device, {}).status();
+    EXPECT_EQ(status.code(), refusal.code) << status;
+    EXPECT_THAT(std::string(status.message()),
+                ::testing::HasSubstr(refusal.key));
+  }
+}
+
 }  // namespace
 }  // namespace inlay

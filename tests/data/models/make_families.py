@@ -288,7 +288,7 @@ FAMILIES = {
     'zamba2': ('Zamba2', dict(DERIVED, vocab_size=112, hidden_size=16, intermediate_size=16, num_hidden_layers=4, layers_block_type=['mamba', 'hybrid', 'hybrid', 'hybrid'],
                               mamba_d_state=8, n_mamba_heads=2, mamba_ngroups=2, num_mem_blocks=2, adapter_rank=8, use_mem_rope=True, tie_word_embeddings=True),
                dict(DEFAULT, rope_theta=10000.0), dict(layers_block_type=['mamba', 'hybrid', 'hybrid', 'hybrid'], use_shared_mlp_adapter=True)),
-    'recurrent_gemma': ('RecurrentGemma', dict(DERIVED, vocab_size=112, hidden_size=32, lru_width=32, intermediate_size=32, num_hidden_layers=3,
+    'recurrent_gemma': ('RecurrentGemma', dict(DERIVED, vocab_size=128, hidden_size=32, lru_width=32, intermediate_size=32, num_hidden_layers=3,
                                                attention_window_size=32, tie_word_embeddings=True), dict(DEFAULT, rope_theta=10000.0, partial_rotary_factor=0.5),
                         dict(block_types=None, _block_types=['recurrent', 'recurrent', 'attention'], embeddings_scale_by_sqrt_dim=True, head_dim=16)),
     'axk2': ('AXK2', dict(LATENT, vocab_size=112, hidden_size=16, intermediate_size=16, moe_intermediate_size=8, n_routed_experts=4, n_shared_experts=1, n_group=2, topk_group=1,
