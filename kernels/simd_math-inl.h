@@ -25,9 +25,15 @@ HWY_INLINE VF Polynomial(VF x, float c0, Rest... rest) {
   return hn::MulAdd(x, Polynomial(x, rest...), hn::Set(DF(), c0));
 }
 
+// (e^x - 1 - x) / x^2 for |x| <= ln2 / 2: q of degree 4 (0.05 of e^x).
+HWY_INLINE VF ExpRest(VF x) {
+  return Polynomial(x, 0x1.fffffcp-2f, 0x1.55549p-3f, 0x1.5558f4p-5f,
+                    0x1.123a6cp-7f, 0x1.6a234ep-10f);
+}
+
 // e^x for x <= 0, -infinity included; 0 where the result would be subnormal
 // (x < -87.33). NaN stays NaN. At most 2 ulp from the true value.
-// x = n ln2 + r, |r| <= ln2 / 2; e^r = 1 + r + r^2 q(r), q of degree 4 (0.05).
+// x = n ln2 + r, |r| <= ln2 / 2; e^r = 1 + r + r^2 q(r).
 HWY_INLINE VF ExpNonPositive(VF x) {
   const DF d;
   const hn::RebindToSigned<DF> di;
@@ -35,9 +41,8 @@ HWY_INLINE VF ExpNonPositive(VF x) {
   // ln2 in two parts, the first with so few bits that n times it is exact.
   VF r = hn::NegMulAdd(n, hn::Set(d, 0x1.62ep-1f), x);
   r = hn::NegMulAdd(n, hn::Set(d, 0x1.0bfbe8p-15f), r);
-  const VF q = Polynomial(r, 0x1.fffffcp-2f, 0x1.55549p-3f, 0x1.5558f4p-5f,
-                          0x1.123a6cp-7f, 0x1.6a234ep-10f);
-  const VF e = hn::Add(hn::MulAdd(hn::Mul(r, r), q, r), hn::Set(d, 1.0f));
+  const VF e =
+      hn::Add(hn::MulAdd(hn::Mul(r, r), ExpRest(r), r), hn::Set(d, 1.0f));
   // What has no exponent (NaN) or needs none (the zeros) must not be converted:
   // where the compiler does it, that is undefined.
   const VF bounded = hn::IfThenElseZero(hn::Ge(n, hn::Set(d, -127.0f)), n);
@@ -45,6 +50,16 @@ HWY_INLINE VF ExpNonPositive(VF x) {
       hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, bounded), hn::Set(di, 127)));
   const VF scaled = hn::Mul(e, hn::BitCast(d, exponent));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.33f)), scaled);
+}
+
+// 1 - e^x for x <= 0, without cancellation; NaN stays. At most 6 ulp: beyond
+// -ln2 / 2 the difference is 0.29 at least, and e^x two of its own, of up to
+// 2^-24, off.
+HWY_INLINE VF OneMinusExp(VF x) {
+  const DF d;
+  const VF small = hn::NegMulSub(hn::Mul(x, x), ExpRest(x), x);
+  const VF large = hn::Sub(hn::Set(d, 1.0f), ExpNonPositive(x));
+  return hn::IfThenElse(hn::Lt(x, hn::Set(d, -0.34657359f)), large, small);
 }
 
 // 1 / (1 + e^-x). At most 4 ulp.
@@ -85,6 +100,16 @@ HWY_INLINE VF Tanh(VF x) {
   const VF e = ExpNonPositive(hn::Mul(magnitude, hn::Set(d, -2.0f)));
   const VF large = hn::CopySign(hn::Div(hn::Sub(one, e), hn::Add(one, e)), x);
   return hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0.625f)), small, large);
+}
+
+// Gelu by its tanh form. 0.5 (1 + tanh(u)) is the sigmoid of 2u, which does not
+// cancel for negative u. 2 sqrt(2 / pi) and 0.044715: Hendrycks and Gimpel,
+// arXiv:1606.08415.
+HWY_INLINE VF GeluTanh(VF x) {
+  const DF d;
+  const VF cube = hn::Mul(hn::Mul(x, x), x);
+  const VF inner = hn::MulAdd(cube, hn::Set(d, 0.044715f), x);
+  return hn::Mul(x, Sigmoid(hn::Mul(inner, hn::Set(d, 1.59576912f))));
 }
 
 // 1 + erf(x) = erfc(-x), without cancellation for negative x. At most 2^-23

@@ -124,8 +124,9 @@ absl::StatusOr<const Tokenizer*> LoadedModel::RequireTokenizer() const {
     return absl::UnimplementedError(
         "the model has no tokenizer (no tokenizer.json or tokenizer.model in "
         "its directory, no spiece.model of a T5Tokenizer that "
-        "tokenizer_config.json names, no tokenizer.ggml.model in its GGUF "
-        "file): give token ids instead of text");
+        "tokenizer_config.json names, no rwkv_vocab_v20230424.txt, no "
+        "tokenizer.ggml.model in its GGUF file): give token ids instead of "
+        "text");
   }
   return tokenizer.get();
 }

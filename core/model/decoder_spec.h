@@ -373,12 +373,11 @@ struct AttentionExpertsSpec {
   float scale = 1.0f;
 };
 
-using PartSpec =
-    std::variant<AttentionSpec, MlpSpec, MoeSpec, ShortConvSpec, MambaSpec,
-                 SelectiveSpec, DeltaSpec, LightningSpec, TimeMixSpec,
-                 ShiftedMlpSpec, AttentionMambaSpec, LatentAttentionSpec,
-                 MlpMoeSpec, PerLayerSpec, CompressedAttentionSpec,
-                 SharedTransformerSpec, AttentionExpertsSpec>;
+using PartSpec = std::variant<
+    AttentionSpec, MlpSpec, MoeSpec, ShortConvSpec, MambaSpec, SelectiveSpec,
+    DeltaSpec, LightningSpec, TimeMixSpec, ShiftedMlpSpec, LruSpec,
+    AttentionMambaSpec, LatentAttentionSpec, MlpMoeSpec, PerLayerSpec,
+    CompressedAttentionSpec, SharedTransformerSpec, AttentionExpertsSpec>;
 
 // A learned augmented residual (LAuReL, arXiv:2411.07501): a block's sum has n
 // + norm(right(left(n))) besides, n being what its part reads, and is

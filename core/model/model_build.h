@@ -70,6 +70,7 @@ inline constexpr std::string_view kOpNames[] = {
     "moe_identity",
     "moe_router",
     "moe_routing",
+    "rg_lru",
     "rms_norm",
     "rope",
     "rope_kv",

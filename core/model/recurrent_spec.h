@@ -163,6 +163,23 @@ struct TimeMixSpec {
   int64_t width() const { return int64_t{num_heads} * head_dim; }
 };
 
+// Griffin's recurrence (kernels/linear_attention/rg_lru.h): `input` gives x and
+// `gate` z; x goes through the convolution, of whose outputs gates are made,
+// head by head.
+struct LruSpec {
+  int64_t width = 0;
+  int num_heads = 0;  // divides it
+  int num_taps = 0;
+  LinearSpec input;
+  LinearSpec gate;
+  LinearSpec output;
+  std::string conv;  // tensors CONV.weight [width, 1, num_taps] and CONV.bias
+  // One a head, square: of its channels.
+  std::vector<LinearSpec> input_gates;
+  std::vector<LinearSpec> recurrence_gates;
+  std::string rates;  // tensor [width], of which rates are -8 softplus
+};
+
 }  // namespace inlay
 
 #endif  // INLAY_CORE_MODEL_RECURRENT_SPEC_H_

@@ -76,6 +76,18 @@ void AddTimeMix(const TimeMixSpec& mix, size_t first,
   }
 }
 
+// The gates of heads decide decays.
+void AddLru(const LruSpec& lru, size_t first,
+            std::vector<LinearInput>* inputs) {
+  LinearInput& input = (*inputs)[first];
+  input.readers.push_back(&lru.input);
+  input.readers.push_back(&lru.gate);
+  for (const auto* gates : {&lru.input_gates, &lru.recurrence_gates}) {
+    for (const LinearSpec& gate : *gates) input.kept.push_back(&gate);
+  }
+  inputs->push_back(ReadOnly(lru.output));
+}
+
 // Between input and output nothing is linear that could be divided.
 void AddRecurrent(const PartSpec& part, size_t first,
                   std::vector<LinearInput>* inputs) {
@@ -111,6 +123,8 @@ void AddRecurrent(const PartSpec& part, size_t first,
     inputs->push_back(ReadOnly(lightning->output));
   } else if (const auto* mix = std::get_if<TimeMixSpec>(&part)) {
     AddTimeMix(*mix, first, inputs);
+  } else if (const auto* lru = std::get_if<LruSpec>(&part)) {
+    AddLru(*lru, first, inputs);
   } else if (const auto* shifted = std::get_if<ShiftedMlpSpec>(&part)) {
     (*inputs)[first].norm = nullptr;
     AddReaders(shifted->mlp.input, &(*inputs)[first]);

@@ -7,6 +7,7 @@
 #include "core/json/json.h"
 #include "core/json/python_json.h"
 #include "core/text/configured_tokens.h"
+#include "core/text/rwkv_vocab.h"
 #include "core/text/sentencepiece_document.h"
 #include "core/text/sentencepiece_model.h"
 #include "core/text/t5_tokenizer.h"
@@ -61,6 +62,18 @@ absl::Status ReadT5(const std::filesystem::path& folder, const Json& config,
   return absl::OkStatus();
 }
 
+// RWKV's list of tokens. NOT_FOUND when there is none.
+absl::Status ReadRwkv(const std::filesystem::path& folder,
+                      TokenizerFiles* files) {
+  files->path = folder / kRwkvVocabFile;
+  const auto list = ReadWholeFile(files->path.string(), kMaxRwkvVocabBytes);
+  if (!list.ok()) return list.status();
+  auto document = RwkvVocabDocument(*list);
+  if (!document.ok()) return files->Named(document.status());
+  files->json = *std::move(document);
+  return absl::OkStatus();
+}
+
 absl::Status ReadPieces(const std::filesystem::path& folder, const Json& config,
                         const std::vector<Json>& tokens,
                         TokenizerFiles* files) {
@@ -95,14 +108,14 @@ absl::StatusOr<TokenizerFiles> ReadTokenizerFiles(const std::string& dir) {
   files.path = folder / "tokenizer.json";
   const auto text = ReadFile(files.path);
   if (absl::IsNotFound(text.status())) {
-    const absl::Status t5 = IsT5Tokenizer(config)
-                                ? ReadT5(folder, config, &files)
-                                : absl::NotFoundError("another tokenizer");
-    if (absl::IsNotFound(t5)) {
+    const absl::Status other = IsT5Tokenizer(config)
+                                   ? ReadT5(folder, config, &files)
+                                   : ReadRwkv(folder, &files);
+    if (absl::IsNotFound(other)) {
       INLAY_RETURN_IF_ERROR(ReadPieces(folder, config, *tokens, &files));
       return files;
     }
-    INLAY_RETURN_IF_ERROR(t5);
+    INLAY_RETURN_IF_ERROR(other);
   } else {
     INLAY_RETURN_IF_ERROR(text.status());
     auto json = ParseJson(*text, "tokenizer.json");

@@ -87,12 +87,13 @@ class Tokenizer {
   virtual std::string TokenBytes(int32_t id) const = 0;
 };
 
-// Reads tokenizer.json, else T5's spiece.model (t5_tokenizer.h) or
-// tokenizer.model (and what tokenizer_config.json says of BOS and EOS around
-// texts), from the folder `dir`, with the tokens that tokenizer_config.json or
-// added_tokens.json add. NOT_FOUND when it holds none, RESOURCE_EXHAUSTED for a
-// file above 256 MiB, INVALID_ARGUMENT for a malformed one, UNIMPLEMENTED
-// (named) for a well-formed one that asks for something unknown.
+// Reads tokenizer.json, else T5's spiece.model (t5_tokenizer.h), RWKV's list of
+// tokens (rwkv_vocab.h) or tokenizer.model (and what tokenizer_config.json says
+// of BOS and EOS around texts), from the folder `dir`, with the tokens that
+// tokenizer_config.json or added_tokens.json add. NOT_FOUND when it holds none,
+// RESOURCE_EXHAUSTED for a file above 256 MiB, INVALID_ARGUMENT for a malformed
+// one, UNIMPLEMENTED (named) for a well-formed one that asks for something
+// unknown.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
     const std::string& dir);
 

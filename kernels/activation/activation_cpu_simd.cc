@@ -30,15 +30,8 @@ struct Gelu {
   }
 };
 
-// 0.5 (1 + tanh(u)) is the sigmoid of 2u, which does not cancel for negative u.
-// 2 sqrt(2 / pi) and 0.044715: Hendrycks and Gimpel, arXiv:1606.08415.
-struct GeluTanh {
-  static HWY_INLINE VF Apply(VF x) {
-    const DF d;
-    const VF cube = hn::Mul(hn::Mul(x, x), x);
-    const VF inner = hn::MulAdd(cube, hn::Set(d, 0.044715f), x);
-    return hn::Mul(x, Sigmoid(hn::Mul(inner, hn::Set(d, 1.59576912f))));
-  }
+struct TanhGelu {
+  static HWY_INLINE VF Apply(VF x) { return GeluTanh(x); }
 };
 
 struct Relu {
@@ -151,7 +144,7 @@ void RunActivation(const ActivationDesc& desc, const ActivationParams& params,
     case Activation::kGelu:
       return activation::Run<activation::Gelu>(desc, params, pool);
     case Activation::kGeluTanh:
-      return activation::Run<activation::GeluTanh>(desc, params, pool);
+      return activation::Run<activation::TanhGelu>(desc, params, pool);
     case Activation::kRelu:
       return activation::Run<activation::Relu>(desc, params, pool);
     case Activation::kReluSquared:

@@ -29,6 +29,9 @@ void Map(const float* x, float* y, size_t count, Fn fn) {
 void MapExp(const float* x, float* y, size_t count) {
   Map(x, y, count, [](VF v) HWY_ATTR { return ExpNonPositive(v); });
 }
+void MapOneMinusExp(const float* x, float* y, size_t count) {
+  Map(x, y, count, [](VF v) HWY_ATTR { return OneMinusExp(v); });
+}
 void MapSigmoid(const float* x, float* y, size_t count) {
   Map(x, y, count, [](VF v) HWY_ATTR { return Sigmoid(v); });
 }
@@ -62,6 +65,7 @@ namespace inlay {
 namespace {
 
 HWY_EXPORT(MapExp);
+HWY_EXPORT(MapOneMinusExp);
 HWY_EXPORT(MapSigmoid);
 HWY_EXPORT(MapSoftplus);
 HWY_EXPORT(MapTanh);
@@ -121,6 +125,29 @@ TEST(SimdMathTest, Exp) {
     EXPECT_EQ(y[1], 1.0f);
     for (size_t i = 2; i < 6; ++i) EXPECT_EQ(y[i], 0.0f) << x[i];
     EXPECT_TRUE(std::isnan(y[6]));
+  });
+}
+
+TEST(SimdMathTest, OneMinusExp) {
+  OnEverySimdTarget([] {
+    const auto map = [](auto... args) {
+      HWY_DYNAMIC_DISPATCH(MapOneMinusExp)(args...);
+    };
+    const auto reference = [](double x) { return -std::expm1(x); };
+    ExpectUlps(map, reference, Sweep(-90.0f, -0.3f, 300000), 6.0);
+    ExpectUlps(map, reference, Sweep(-0.4f, -1e-4f, 300000), 6.0);
+    std::vector<float> x;
+    for (float small = -1e-3f; small < -1e-30f; small *= 0.83f) {
+      x.push_back(small);
+    }
+    ExpectUlps(map, reference, x, 2.0);
+    x = {0.0f, -0.0f, -kInfinity, kNan};
+    std::vector<float> y(x.size());
+    map(x.data(), y.data(), x.size());
+    EXPECT_EQ(y[0], 0.0f);
+    EXPECT_EQ(y[1], 0.0f);
+    EXPECT_EQ(y[2], 1.0f);
+    EXPECT_TRUE(std::isnan(y[3]));
   });
 }
 

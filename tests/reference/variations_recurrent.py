@@ -188,6 +188,19 @@ FAMILIES = {
         ({}, {"layer_norm_epsilon": 0.3}), ({}, {"mixer_rms_eps": 0.3}), ({}, {"rms_norm_eps": 0.3}), ({}, {"hidden_act": "gelu"}),
         ({}, {"expand": 16, "intermediate_size": 64}), ({}, {"use_falcon_mambapy": True}),
     ]},
+    "recurrent_gemma": {"base": {
+        "hidden_size": 32, "num_hidden_layers": 4, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 1, "lru_width": 32,
+        "attention_window_size": 16, "conv1d_width": 4, "max_position_embeddings": "(removed)",
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5},
+    }, "cases": [
+        {"num_key_value_heads": 2}, {"num_key_value_heads": 4}, {"tie_word_embeddings": False}, {"attention_bias": True}, {"conv1d_width": 3},
+        {"attention_window_size": 3}, {"logits_soft_cap": 2.0}, {"block_types": ["attention", "recurrent"]}, {"block_types": ["recurrent"]},
+        {"num_attention_heads": 2}, {"intermediate_size": 41},
+    ], "edits": [
+        ({}, {"rms_norm_eps": 0.3}), ({}, {"hidden_activation": "gelu"}), ({}, {"hidden_act": "gelu"}), ({}, {"partial_rotary_factor": 0.25}),
+        ({}, {"sliding_window": 4}), ({}, {"head_dim": 8}), ({}, {"layer_types": ["linear_attention"] * 4}), ({}, {"block_types": ["recurrent", "mamba"]}),
+        ({}, {"embeddings_scale_by_sqrt_dim": False}), ({}, {"lru_width": 64}), *(({}, rope) for rope in ROPES),
+    ]},
     "jamba": {"base": {
         "hidden_size": 32, "num_hidden_layers": 4, "max_position_embeddings": 64, "intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2,
         "attn_layer_period": 4, "attn_layer_offset": 2, "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_d_state": 12, "mamba_d_conv": 4,

@@ -50,6 +50,7 @@ inline const DeterminismCase kDeterminismCases[] = {
     {"glm_moe_dsa_i8", "glm_moe_dsa", DType::kI8},
     {"lfm2", "lfm2"},
     {"mamba2", "mamba2"},
+    {"recurrent_gemma", "recurrent_gemma"},
     {"qwen3_next_i8", "qwen3_next", DType::kI8},
     {"qwen3_5_moe_text", "qwen3_5_moe_text"},
     {"gemma4_text", "gemma4_text"},

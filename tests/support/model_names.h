@@ -172,7 +172,8 @@ inline constexpr const char* kDecoderNames[] = {"llama2",
                                                 "grove_moe",
                                                 "arctic",
                                                 "plm",
-                                                "rwkv7"};
+                                                "rwkv7",
+                                                "recurrent_gemma"};
 
 // Those with layers that keep a state.
 inline constexpr const char* kRecurrentNames[] = {"lfm2",
@@ -198,7 +199,8 @@ inline constexpr const char* kRecurrentNames[] = {"lfm2",
                                                   "lara_mini",
                                                   "glm5_next",
                                                   "zamba2",
-                                                  "rwkv7"};
+                                                  "rwkv7",
+                                                  "recurrent_gemma"};
 
 // Those with experts.
 inline constexpr const char* kMixtureNames[] = {"mixtral",

@@ -186,8 +186,9 @@ absl::Status CompressedAttention::Load(const CompressedAttentionSpec& spec,
   INLAY_ASSIGN_OR_RETURN(
       sinks_,
       build.weights.Vector(spec.sinks, spec.num_heads, VectorKind::kBias));
-  INLAY_ASSIGN_OR_RETURN(groups_,
-                         GroupedLinear::Create(spec.group_outputs, build));
+  INLAY_ASSIGN_OR_RETURN(
+      groups_, GroupedLinear::Create(spec.group_outputs,
+                                     LinearOutput::kActivation, build));
   INLAY_ASSIGN_OR_RETURN(
       output_, Linear::Create(spec.output, LinearOutput::kFloat, build));
   return absl::OkStatus();

@@ -14,7 +14,8 @@ TensorView GroupRows(const TensorView& matrix, int64_t groups) {
 }  // namespace
 
 absl::StatusOr<GroupedLinear> GroupedLinear::Create(
-    absl::Span<const LinearSpec> groups, ModelBuild& build) {
+    absl::Span<const LinearSpec> groups, LinearOutput output,
+    ModelBuild& build) {
   GroupedLinear linear;
   linear.on_cpu_ = build.on_cpu();
   linear.num_groups_ = static_cast<int64_t>(groups.size());
@@ -23,7 +24,7 @@ absl::StatusOr<GroupedLinear> GroupedLinear::Create(
   INLAY_ASSIGN_OR_RETURN(
       linear.layer_,
       ExpertLinear::Create(experts, static_cast<int>(groups.size()), true,
-                           LinearOutput::kActivation, build));
+                           output, build));
   return linear;
 }
 

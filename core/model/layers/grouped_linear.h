@@ -15,15 +15,16 @@ class GroupedLinear {
   GroupedLinear() = default;
   // Of equal shapes, one a group.
   static absl::StatusOr<GroupedLinear> Create(
-      absl::Span<const LinearSpec> groups, ModelBuild& build);
+      absl::Span<const LinearSpec> groups, LinearOutput output,
+      ModelBuild& build);
 
   int64_t outputs() const { return num_groups_ * layer_.outputs(); }
   size_t ScratchBytes(int64_t tokens) const;
   size_t KernelBytes(int64_t tokens) const {
     return layer_.KernelBytes(tokens);
   }
-  // x: [tokens, all inputs], y: [tokens, outputs()], both dense; `scratch`:
-  // ScratchBytes of so many tokens.
+  // x: [tokens, all inputs], y: [tokens, outputs()] as `output` has it, both
+  // dense; `scratch`: ScratchBytes of so many tokens.
   absl::Status Forward(const TensorView& x, const TensorView& y,
                        std::byte* scratch, const Step& step) const;
 

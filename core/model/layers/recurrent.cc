@@ -6,6 +6,7 @@
 #include "core/model/layers/attention_block.h"
 #include "core/model/layers/delta_block.h"
 #include "core/model/layers/lightning_block.h"
+#include "core/model/layers/lru_block.h"
 #include "core/model/layers/mamba_block.h"
 #include "core/model/layers/selective_block.h"
 #include "core/model/layers/shifted_mlp.h"
@@ -115,6 +116,10 @@ size_t StateBytes(const PartSpec& part) {
   if (const auto* shifted = std::get_if<ShiftedMlpSpec>(&part)) {
     return LayerState::Bytes(ShiftedMlp::ShiftFloats(*shifted), 0);
   }
+  if (const auto* lru = std::get_if<LruSpec>(&part)) {
+    return LayerState::Bytes(LruBlock::ConvFloats(*lru),
+                             LruBlock::LruFloats(*lru));
+  }
   const auto* mamba = std::get_if<MambaSpec>(&part);
   if (const auto* both = std::get_if<AttentionMambaSpec>(&part)) {
     mamba = &both->mamba;
@@ -148,6 +153,9 @@ absl::StatusOr<std::unique_ptr<Sublayer>> CreateRecurrent(
   }
   if (const auto* shifted = std::get_if<ShiftedMlpSpec>(&part)) {
     return ShiftedMlp::Create(*shifted, state, build);
+  }
+  if (const auto* lru = std::get_if<LruSpec>(&part)) {
+    return LruBlock::Create(*lru, norm, state, build);
   }
   return CreateBoth(std::get<AttentionMambaSpec>(part), state, place, build);
 }

@@ -279,6 +279,7 @@ void AddRecurrent(const PartSpec& part, Features* features) {
   }
   features->Add("RWKV-7's delta rule",
                 std::holds_alternative<TimeMixSpec>(part));
+  features->Add("RG-LRU", std::holds_alternative<LruSpec>(part));
   features->Add("attention beside mamba 2",
                 std::holds_alternative<AttentionMambaSpec>(part));
   features->Add("shared transformers before some, for them alone",
@@ -292,6 +293,7 @@ bool IsRecurrent(const PartSpec& part) {
          std::holds_alternative<LightningSpec>(part) ||
          std::holds_alternative<DeltaSpec>(part) ||
          std::holds_alternative<TimeMixSpec>(part) ||
+         std::holds_alternative<LruSpec>(part) ||
          std::holds_alternative<ShiftedMlpSpec>(part);
 }
 

@@ -22,6 +22,7 @@
 #include "kernels/kv_write/kv_write.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear_attention/linear_attention.h"
+#include "kernels/linear_attention/rg_lru.h"
 #include "kernels/linear_attention/selective_scan.h"
 #include "kernels/linear_attention/short_conv.h"
 #include "kernels/linear_attention/state_gates.h"
@@ -66,6 +67,7 @@ ModelLoadOptions Forced(const std::string& name) {
   ForceWhereThere("rms_norm", RmsNormTable(), name, options);
   ForceWhereThere("rope", RopeTable(), name, options);
   ForceWhereThere("selective_scan", SelectiveScanTable(), name, options);
+  ForceWhereThere("rg_lru", RgLruTable(), name, options);
   ForceWhereThere("short_conv", ShortConvTable(), name, options);
   ForceWhereThere("sparse_gate", SparseGateTable(), name, options);
   ForceWhereThere("state_gates", StateGatesTable(), name, options);

@@ -110,6 +110,10 @@ inline Json InWholeBlocks(Json config) {
   // Each matrix has half of it.
   if (config["model_type"] == "qwen") config["intermediate_size"] = 64;
   if (config["model_type"] == "openelm") config["ffn_dim_divisor"] = 32;
+  // Half of it, and a head's part of the other.
+  if (config["model_type"] == "recurrent_gemma") {
+    config["intermediate_size"] = config["lru_width"] = 64;
+  }
   // Three heads of 16.
   if (config["model_type"] == "baichuan") config["num_attention_heads"] = 4;
   if (config.contains("attention_other_setting")) {
@@ -161,6 +165,9 @@ inline Json Wider(Json config) {
   if (config["model_type"] == "qwen") config["intermediate_size"] = 2 * kWidth;
   if (config["model_type"] == "openelm") {
     config["ffn_multipliers"] = {1.0, 2.0};
+  }
+  if (config["model_type"] == "recurrent_gemma") {
+    config["intermediate_size"] = config["lru_width"] = 2 * kWidth;
   }
   return config;
 }

@@ -98,8 +98,8 @@ TEST_P(CalibratedByLayers, IsTheForwardPass) {
 // The second has inputs per layer, made of the tokens whatever the layer, and
 // its last layers read the keys and values of others. The others select keys:
 // of glm_moe_dsa layer 1 sees what layer 0 has selected; deepseek_v4 has
-// several residual streams and compresses keys. The last two have states and no
-// KV; layers of the last one read values of the first.
+// several residual streams and compresses keys. The last three have states, the
+// first two of them no KV; layers of rwkv7 read values of the first.
 INSTANTIATE_TEST_SUITE_P(
     Models, CalibratedByLayers,
     ::testing::Values(
@@ -110,7 +110,9 @@ INSTANTIATE_TEST_SUITE_P(
         LayerOf{"deepseek_v4", "layers.2.attn.wo_b", 32, 3},
         LayerOf{"deepseek_v4_rates", "layers.1.attn.wo_b", 32, 3},
         LayerOf{"linear_attn", "model.layers.1.attn.o_proj", 128, 3},
-        LayerOf{"rwkv7", "model.layers.2.attn.o_proj", 32, 3}),
+        LayerOf{"rwkv7", "model.layers.2.attn.o_proj", 32, 3},
+        LayerOf{"recurrent_gemma", "model.layers.1.temporal_block.linear_out",
+                32, 3}),
     [](const auto& info) { return std::string(info.param.model); });
 
 TEST_F(CalibratedTest, WhatCalibrationRefuses) {

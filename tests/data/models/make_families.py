@@ -288,6 +288,9 @@ FAMILIES = {
     'zamba2': ('Zamba2', dict(DERIVED, vocab_size=112, hidden_size=16, intermediate_size=16, num_hidden_layers=4, layers_block_type=['mamba', 'hybrid', 'hybrid', 'hybrid'],
                               mamba_d_state=8, n_mamba_heads=2, mamba_ngroups=2, num_mem_blocks=2, adapter_rank=8, use_mem_rope=True, tie_word_embeddings=True),
                dict(DEFAULT, rope_theta=10000.0), dict(layers_block_type=['mamba', 'hybrid', 'hybrid', 'hybrid'], use_shared_mlp_adapter=True)),
+    'recurrent_gemma': ('RecurrentGemma', dict(DERIVED, vocab_size=128, hidden_size=32, lru_width=32, intermediate_size=32, num_hidden_layers=3,
+                                               attention_window_size=32, tie_word_embeddings=True), dict(DEFAULT, rope_theta=10000.0, partial_rotary_factor=0.5),
+                        dict(block_types=None, _block_types=['recurrent', 'recurrent', 'attention'], embeddings_scale_by_sqrt_dim=True, head_dim=16)),
     'axk2': ('AXK2', dict(LATENT, vocab_size=112, hidden_size=16, intermediate_size=16, moe_intermediate_size=8, n_routed_experts=4, n_shared_experts=1, n_group=2, topk_group=1,
                           num_experts_per_tok=2, v_head_dim=16, q_lora_rank=16, kv_lora_rank=16, index_topk=32, index_head_dim=16, index_n_heads=8, gated_norm_rank=4,
                           mlp_layer_types=['dense', 'sparse'], tie_word_embeddings=True), dict(DEFAULT, rope_theta=10000.0),
@@ -379,8 +382,8 @@ def clear_case(model, near, count):
     raise SystemExit('no prompt')
 
 
-# Dory's, stored as multiples of initializer_range.
-LEARNED_FACTORS = ('sqk', 's_gate', 'lambda_1', 'lambda_2', 'suv_gate', 'suv_up', 'logit_scale')
+# Dory's, stored as multiples of initializer_range; RecurrentGemma's, drawn by its class.
+LEARNED_FACTORS = ('sqk', 's_gate', 'lambda_1', 'lambda_2', 'suv_gate', 'suv_up', 'logit_scale', 'recurrent_param')
 
 
 def draw(name, tensor, one):
@@ -523,8 +526,10 @@ def write(name):
     for tensors in (model.named_parameters(), model.named_buffers()):
         for part, tensor in tensors:
             if tensor.is_floating_point() and 'inv_freq' not in part and 'embed_scale' not in part:
-                is_centred = prefix in ('Nemotron', 'VaultGemma') or prefix == 'MuseGlimmer' and '.layers.' in part
+                is_centred = prefix in ('Nemotron', 'VaultGemma', 'RecurrentGemma') or prefix == 'MuseGlimmer' and '.layers.' in part
                 tensor.data = draw(part, tensor.data, 0 if is_centred else 1)
+                if prefix == 'RecurrentGemma' and 'embed' in part:  # a token would be followed by itself
+                    tensor.data *= 0.05
     folder = HERE / name
     model.to(torch.bfloat16).save_pretrained(folder)
     (folder / 'generation_config.json').unlink(missing_ok=True)
