@@ -2,10 +2,12 @@
 // and Kimi Linear 48B (a decay a channel), and plain linear attention with a
 // feature map and a normaliser at Kimi's: a token of 1 and of 64 sequences, a
 // prompt of 8,192; the selective scan at Falcon Mamba 7B's, beside its
-// exponentials a second, and wkv7 at RWKV-7 2.9B's. Time in a graph, GB/s of
+// exponentials a second, wkv7 at RWKV-7 2.9B's and
+// rg_lru at RecurrentGemma 2B's. Time in a graph, GB/s of
 // what must be read and written, and its share of the copy bandwidth.
 #include "kernels/gated_norm/gated_norm.h"
 #include "kernels/linear_attention/linear_attention.h"
+#include "kernels/linear_attention/rg_lru.h"
 #include "kernels/linear_attention/selective_scan.h"
 #include "kernels/linear_attention/short_conv.h"
 #include "kernels/linear_attention/state_gates.h"
@@ -229,6 +231,29 @@ class Section {
     std::printf("\n");
   }
 
+  void Lru(int64_t sequences, int64_t tokens) const {
+    const RgLruDesc desc = {2560, DType::kBF16};
+    constexpr int kCalls = 20;
+    const Step step(sequences, tokens, RgLruStateFloats(desc), kCalls);
+    const int64_t rows = step.rows(), width = desc.channels;
+    RgLruParams params;
+    params.x = Of(x_, 0, rows, width, 2 * width);
+    params.z = Of(x_, width, rows, width, 2 * width);
+    params.input = params.recurrence = Floats(0, rows, width);
+    params.rates = reinterpret_cast<const float*>(floats_.data());
+    params.y = Of(y_, 0, rows, width, width);
+    const auto& row = RowOf(bench_, RgLruTable(), desc);
+    std::printf("%-10s %2d x %4d", "griffin", static_cast<int>(sequences),
+                static_cast<int>(tokens));
+    Report("rg_lru", kCalls,
+           static_cast<double>(step.states() * width * 4 + rows * 14 * width),
+           [&](int i) {
+             params.state = step.Params(i);
+             return row.run(desc, params, bench_.stream);
+           });
+    std::printf("\n");
+  }
+
  private:
   TensorView Of(const DeviceMemory& memory, int64_t first, int64_t rows,
                 int64_t width, int64_t stride) const {
@@ -362,6 +387,7 @@ void BenchRecurrent(Bench& bench) {
                                           {1, 8192}}) {
     section.Scan(sequences, tokens);
     section.Wkv(sequences, tokens);
+    section.Lru(sequences, tokens);
   }
 }
 
