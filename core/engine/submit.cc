@@ -482,6 +482,12 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
   requests_.emplace(entry.id, std::move(request));
   INLAY_RETURN_IF_ERROR(scheduler_->Submit(entry));
   std::move(undo).Cancel();
+  // Set aside for less: others before it may wait for those blocks, and it for
+  // them.
+  if (!entry.reserved) {
+    KvCache::Clear(&session.hold);
+    scheduler_->Retry();
+  }
   session.log = std::move(draft.log);
   session.active = entry.id;
   session.is_long = draft.is_long;
