@@ -260,6 +260,7 @@ absl::Status ModelRunner::Rewind(SessionId id, uint64_t num_tokens) {
                         num_tokens, session->log.size()));
   }
   session->log.resize(num_tokens);
+  session->mark.CutTo(num_tokens);
   Record([&] { return RewindEntry{id, num_tokens}; });
   return absl::OkStatus();
 }

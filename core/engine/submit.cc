@@ -449,10 +449,11 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
       !options.stop_strings.empty(),
       absl::MakeConstSpan(draft.log).subspan(draft.log.size() - context_size));
 
-  const SamplerMark mark =
-      options.resume ? session.mark
-                     : SamplerMark{options.sampling.seed, 0,
-                                   static_cast<int64_t>(draft.log.size())};
+  SamplerMark mark = options.resume
+                         ? session.mark
+                         : SamplerMark{options.sampling.seed, 0,
+                                       static_cast<int64_t>(draft.log.size())};
+  mark.CutTo(draft.log.size());
   options.text = std::string();
   const std::vector<int32_t> input = std::exchange(options.tokens, {});
   auto request =
