@@ -88,6 +88,7 @@ Admission MostThatFits(const SchedRequest& request, int64_t chunk,
                        PlanContext* context) {
   const SchedulerConfig& config = context->config;
   const PrefixHit hit = context->owner->Peek(request);
+  context->num_aside = hit.num_aside;
   const int64_t available = context->ledger->num_available();
   const Admission all = Cost(request, hit.num_tokens,
                              hit.num_held + hit.num_aside, chunk, config);

@@ -485,7 +485,7 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
   std::move(undo).Cancel();
   // Set aside for less: others before it may wait for those blocks, and it for
   // them.
-  if (!entry.reserved) {
+  if (!entry.reserved && session.hold.tables.num_tokens() > 0) {
     KvCache::Clear(&session.hold);
     scheduler_->Retry();
   }
