@@ -13,9 +13,12 @@ namespace inlay {
 // What is cached of a request's tokens.
 struct PrefixHit {
   int64_t num_tokens = 0;  // less than the request's num_tokens_total
-  // Of the blocks they fill, those that others hold (taking them uses up no
-  // available block), and blocks that were set aside for the request.
+  // Of the blocks they fill, those that others hold: taking them uses up no
+  // available block.
   int64_t num_held = 0;
+  // Blocks set aside for the request that nobody else holds: they become
+  // available as it takes its own, however many of these are cached.
+  int64_t num_aside = 0;
 };
 
 // What a request holds as it is admitted.

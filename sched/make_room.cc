@@ -65,7 +65,7 @@ struct Admission {
 };
 
 // What admitting `request` takes when `cached` of its tokens come from the
-// cache, where `held` of their blocks are in use anyway.
+// cache, where `held` blocks are in use anyway.
 Admission Cost(const SchedRequest& request, int64_t cached, int64_t held,
                int64_t chunk, const SchedulerConfig& config) {
   SchedRequest then = request;
@@ -88,9 +88,10 @@ Admission MostThatFits(const SchedRequest& request, int64_t chunk,
                        PlanContext* context) {
   const SchedulerConfig& config = context->config;
   const PrefixHit hit = context->owner->Peek(request);
+  context->num_aside = hit.num_aside;
   const int64_t available = context->ledger->num_available();
-  const Admission all =
-      Cost(request, hit.num_tokens, hit.num_held, chunk, config);
+  const Admission all = Cost(request, hit.num_tokens,
+                             hit.num_held + hit.num_aside, chunk, config);
   // With a window, less of it may need blocks that all of it does not.
   const KvGroup& group = config.groups.front();
   if (all.need <= available || config.groups.size() > 1 || group.window > 0)
@@ -99,10 +100,11 @@ Admission MostThatFits(const SchedRequest& request, int64_t chunk,
   const int32_t block_size = group.block_size;
   const int64_t full = hit.num_tokens / block_size;
   const int64_t most =
-      hit.num_held + available - KvBlocksFor(chunk, block_size);
+      hit.num_held + hit.num_aside + available - KvBlocksFor(chunk, block_size);
   for (const int64_t blocks : {full, std::clamp<int64_t>(most, 0, full)}) {
-    const Admission part = Cost(request, blocks * block_size,
-                                std::min(hit.num_held, blocks), chunk, config);
+    const Admission part =
+        Cost(request, blocks * block_size,
+             std::min(hit.num_held, blocks) + hit.num_aside, chunk, config);
     if (part.need <= available) return part;
   }
   return all;

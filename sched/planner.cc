@@ -185,13 +185,17 @@ bool RefusedLately(const SchedEntry& head, const PlanContext& context) {
          !head.request.starved && context.plan->shape.num_tokens > 0;
 }
 
-// The first in the queue. Those that do not fit the cache as large as it is now
-// wait until it has grown again, and hold up nobody meanwhile. Null: none.
+// Those that do not fit the cache as large as it is now wait until it has grown
+// again, and hold up nobody meanwhile; nor do those that are parked.
+bool MayHead(const SchedEntry& entry, const PlanContext& context) {
+  return !entry.parked && PeakKvBlocks(entry.request, context.config) <=
+                              context.ledger->num_total();
+}
+
+// The first in the queue. Null: none.
 SchedEntry* Head(const PlanContext& context) {
   for (SchedEntry* entry : context.queues->waiting()) {
-    if (PeakKvBlocks(entry->request, context.config) <=
-        context.ledger->num_total())
-      return entry;
+    if (MayHead(*entry, context)) return entry;
   }
   return nullptr;
 }
@@ -233,6 +237,7 @@ bool AdmitHead(SchedEntry* head, PlanContext* context) {
   if (request.state == RequestState::kWaiting)
     context->shares->Charge(request.share_key, -request.num_computed);
   queues->Admit(head);
+  context->frees_aside |= context->num_aside > 0;
   context->shares->Advance(request.share_tag);
   if (!CanCompute(request)) {
     KeepRoomToLoad(head, context);
@@ -297,16 +302,35 @@ void PlanPrefills(PlanContext* context) {
   }
 }
 
+// Nobody runs, and `head` was refused all the same: others hold what it needs
+// (pins, blocks set aside), for as long as they like. The first behind it that
+// can be let in is, if there is one.
+bool PassBy(SchedEntry* head, PlanContext* context) {
+  const Queues::Waiting& waiting = context->queues->waiting();
+  for (auto at = waiting.find(head); at != waiting.end();) {
+    SchedEntry* const entry = *at++;
+    if (!MayHead(*entry, *context)) continue;
+    if (entry != head && AdmitHead(entry, context)) return true;
+    // There may be no time for it.
+    if (entry->refused_step != context->plan->step) return false;
+    entry->parked = context->parks = true;
+  }
+  return false;
+}
+
 // Strictly in rank order: one that does not fit holds up those behind it, or a
 // long prompt would never get in.
 void PlanAdmissions(PlanContext* context) {
   const Queues::Waiting& reserved = context->queues->reserved();
   while (context->budget > 0 && !reserved.empty()) {
-    if (!AdmitHead(*reserved.begin(), context)) break;
+    SchedEntry* const head = *reserved.begin();
+    if (head->parked || !AdmitHead(head, context)) break;
   }
   while (context->budget > 0) {
     SchedEntry* head = Head(*context);
-    if (head == nullptr || !AdmitHead(head, context)) return;
+    if (head == nullptr) return;
+    if (AdmitHead(head, context)) continue;
+    if (!context->queues->running().empty() || !PassBy(head, context)) return;
   }
 }
 

@@ -37,6 +37,9 @@ struct PlanContext {
   bool prefill_waits = false;  // a running one was left out for want of time
   bool prefill_late = false;   // it got nothing in this step, for want of time
   bool loads = false;          // blocks may come to somebody
+  bool parks = false;          // somebody is passed by from now on
+  int64_t num_aside = 0;       // blocks set aside for who was looked at last
+  bool frees_aside = false;    // who was let in had some
   int32_t num_preempted_running = 0;
 };
 

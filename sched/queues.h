@@ -19,6 +19,9 @@ struct SchedEntry {
   int64_t planned_blocks = 0;
   bool may_load = false;   // there is room for the blocks that are to come
   bool in_flight = false;  // has an item in the plan that is not committed yet
+  // It waits for what nobody has who runs, and holds up nobody until something
+  // happens (Scheduler::Retry).
+  bool parked = false;
   // When it was last refused, and how many blocks were available then: looking
   // up what is cached of a long prompt again and again would cost every step.
   uint64_t refused_step = 0;

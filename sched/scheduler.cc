@@ -82,7 +82,7 @@ absl::Status Scheduler::Cancel(RequestId id) {
     queues_.Remove(entry);
     requests_.erase(found);
   }
-  stalled_ = false;
+  Retry();
   return absl::OkStatus();
 }
 
@@ -99,7 +99,26 @@ void Scheduler::Expire(int64_t now_us) {
       owner_->Drop(entry->request);
     queues_.Remove(entry);
     requests_.erase(entry->request.id);
+    Retry();
   }
+}
+
+void Scheduler::Retry() {
+  stalled_ = false;
+  if (!std::exchange(any_parked_, false)) return;
+  for (SchedEntry* entry : queues_.waiting()) entry->parked = false;
+}
+
+// Nothing could be planned for want of blocks, though who runs and is first in
+// rank may take them from all others: what it needs is held by nobody who runs
+// (pins, blocks set aside), for as long as they like. It makes way for those
+// behind. False: it is not so, or there is nobody behind.
+bool Scheduler::Park(PlanContext* context) {
+  if (queues_.running().empty() || requests_.size() < 2) return false;
+  SchedEntry* const first = queues_.running().front();
+  Preempt(first, context);
+  first->parked = true;
+  return true;
 }
 
 const StepPlan& Scheduler::Plan(const PlanInput& input) {
@@ -112,19 +131,29 @@ const StepPlan& Scheduler::Plan(const PlanInput& input) {
   plan_.decode_tokens = plan_.prefill_tokens = plan_.num_blocked = 0;
   plan_.shape = StepShape();
   Expire(input.now_us);
+  // What was set aside for who has begun may be enough for another.
+  if (std::exchange(frees_aside_, false)) Retry();
   if (config_.starvation_us > 0)
     queues_.PromoteStarved(input.now_us - config_.starvation_us);
-  ledger_.Begin();
-  PlanContext context = {config_,  input,    cost_,  owner_,   &queues_,
-                         &ledger_, &shares_, &plan_, &scratch_};
-  context.prefill_due = steps_without_prefill_ >= kPrefillGap;
-  PlanStep(&context, &scheduled_);
-  if (!plan_.empty() && !input.decodes_only) {
-    steps_without_prefill_ =
-        context.prefill_late ? steps_without_prefill_ + 1 : 0;
+  while (true) {
+    plan_.num_blocked = 0;
+    ledger_.Begin();
+    PlanContext context = {config_,  input,    cost_,  owner_,   &queues_,
+                           &ledger_, &shares_, &plan_, &scratch_};
+    context.prefill_due = steps_without_prefill_ >= kPrefillGap;
+    PlanStep(&context, &scheduled_);
+    frees_aside_ |= context.frees_aside;
+    if (!plan_.empty() && !input.decodes_only) {
+      steps_without_prefill_ =
+          context.prefill_late ? steps_without_prefill_ + 1 : 0;
+    }
+    stalled_ = plan_.empty() && plan_.expired.empty() && !context.out_of_time &&
+               !context.loads && !input.decodes_only;
+    any_parked_ |= context.parks;
+    if (!stalled_ || !Park(&context)) break;
+    any_parked_ = true;
   }
-  stalled_ = plan_.empty() && plan_.expired.empty() && !context.out_of_time &&
-             !context.loads && !input.decodes_only;
+  stalled_ &= !frees_aside_;
   INLAY_DCHECK(CheckInvariants(*this, *pool_).ok());
   return plan_;
 }
@@ -234,6 +263,7 @@ absl::Status Scheduler::Commit(const StepPlan& plan,
     any_finished |= scheduled_[i]->request.state == RequestState::kFinished;
   }
   if (any_finished) {
+    Retry();
     queues_.RemoveFinished();
     for (size_t i = 0; i < results.size(); ++i) {
       if (scheduled_[i]->request.state == RequestState::kFinished)

@@ -87,7 +87,7 @@ class Scheduler {
   // No request will count against `key` any more.
   void ForgetShare(uint64_t key) { shares_.Forget(key); }
   // Blocks may have become available otherwise than by requests.
-  void Retry() { stalled_ = false; }
+  void Retry();
   // Whether the last plan was empty for want of blocks.
   bool stalled() const { return stalled_; }
   size_t num_waiting() const { return queues_.waiting().size(); }
@@ -110,6 +110,7 @@ class Scheduler {
   Scheduler(const SchedulerConfig& config, const KvBlockPool* pool,
             KvOwner* owner);
   void Expire(int64_t now_us);
+  bool Park(PlanContext* context);
   absl::Status CheckResult(size_t index, const StepResult& result) const;
   void ApplyResult(SchedEntry* entry, const StepItem& item,
                    const StepResult& result);
@@ -124,6 +125,8 @@ class Scheduler {
   CostModel cost_;
   uint64_t next_arrival_ = 0;
   bool stalled_ = false;
+  bool any_parked_ = false;
+  bool frees_aside_ = false;  // the last plan let in who had blocks set aside
   int32_t steps_without_prefill_ = 0;  // for want of time
 
   BlockLedger ledger_;

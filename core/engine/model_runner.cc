@@ -127,13 +127,12 @@ absl::Status ModelRunner::Allocate(uint64_t kv_budget_bytes) {
         std::max(DefaultKvBytes(device, block_bytes, blocks_per_context),
                  KvCache::LeastBytes(device, layout));
   }
-  INLAY_ASSIGN_OR_RETURN(
-      auto kv, KvCache::Create(&device, layout,
-                               chosen ? WithinBudget(device, kv_budget_bytes)
-                                      : kv_budget_bytes));
+  const uint64_t now =
+      chosen ? WithinBudget(device, kv_budget_bytes) : kv_budget_bytes;
+  INLAY_ASSIGN_OR_RETURN(auto kv, KvCache::Create(&device, layout, now));
   MutexLock lock(&mu_);
   kv_ = std::move(kv);
-  kv_budget_bytes_ = kv_->bytes();
+  kv_budget_bytes_ = now;
   kv_target_bytes_ = std::max(kv_budget_bytes, kv_->bytes());
   INLAY_ASSIGN_OR_RETURN(scheduler_, NewScheduler());
   capacity_tokens_ = CapacityTokens(kv_->pool().num_total(),
@@ -261,6 +260,7 @@ absl::Status ModelRunner::Rewind(SessionId id, uint64_t num_tokens) {
                         num_tokens, session->log.size()));
   }
   session->log.resize(num_tokens);
+  session->mark.CutTo(num_tokens);
   Record([&] { return RewindEntry{id, num_tokens}; });
   return absl::OkStatus();
 }

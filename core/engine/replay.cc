@@ -67,14 +67,16 @@ absl::Status Replayer::CheckSame(const RecordingHeader& header) const {
         FormattedString("context: %d tokens, this model was loaded with %d",
                         header.max_context, loaded_->max_context));
   }
+  const uint64_t most_kv =
+      std::max(header.kv_budget_bytes, header.kv_target_bytes);
   if (header.scheduler.max_batch_tokens > kMostBatchTokens ||
       header.kv_budget_bytes == 0 ||
-      header.kv_budget_bytes > context_.device->info().memory_bytes) {
+      most_kv > context_.device->info().memory_bytes) {
     return absl::ResourceExhaustedError(FormattedString(
         "the recording asks for steps of %d tokens and a KV cache of %d bytes, "
         "allowed: %d and %d",
-        header.scheduler.max_batch_tokens, header.kv_budget_bytes,
-        kMostBatchTokens, context_.device->info().memory_bytes));
+        header.scheduler.max_batch_tokens, most_kv, kMostBatchTokens,
+        context_.device->info().memory_bytes));
   }
   return absl::OkStatus();
 }
@@ -91,6 +93,12 @@ absl::Status Replayer::Apply(const RecordingHeader& header) {
   options.kv_budget_bytes = header.kv_budget_bytes;
   INLAY_ASSIGN_OR_RETURN(runner_,
                          ModelRunner::Create(context_, loaded_, options));
+  {
+    // One that was chosen may grow beyond what it was made with.
+    MutexLock lock(&runner_->mu_);
+    runner_->kv_target_bytes_ =
+        std::max(header.kv_target_bytes, runner_->kv_->bytes());
+  }
   runner_->ResizeKv(header.kv_bytes);
   const ModelRunner::KvMemory memory = runner_->kv_memory();
   if (memory.extent_bytes == header.extent_bytes &&

@@ -24,6 +24,12 @@ struct SamplerMark {
   uint64_t seed = 0;
   uint64_t num_draws = 0;
   int64_t generated_begin = 0;  // log positions from here on were generated
+
+  // The log has no more than so many tokens now: what comes next is generated.
+  void CutTo(size_t num_tokens) {
+    generated_begin =
+        std::min(generated_begin, static_cast<int64_t>(num_tokens));
+  }
 };
 
 struct Session {

@@ -28,19 +28,24 @@ PrefixHit ModelRunner::Peek(const SchedRequest& entry) {
   const Session& session = *request.session;
   const KvMatch match =
       kv_->Look(session.salt(), Prefix(session.log, request.reusable()));
-  // Blocks of the hold that are the match's were counted with it, but for those
-  // that are below: they will come to blocks set aside.
-  int64_t set_aside = 0;
+  PrefixHit hit;
+  hit.num_tokens = match.num_tokens;
+  hit.num_held = match.num_blocks() - match.num_evictable() - match.num_below();
+  const KvBlockPool& pool = kv_->pool();
   for (size_t g = 0; g < match.groups.size(); ++g) {
-    const auto aside =
-        static_cast<int64_t>(session.hold.tables.group(g).blocks().size());
-    const auto matched = static_cast<int64_t>(match.groups[g].blocks.size());
-    set_aside += std::max<int64_t>(0, aside - matched);
-    for (const PrefixMatch::Below& below : match.groups[g].below)
-      set_aside += below.index < aside ? 1 : 0;
+    const auto aside = session.hold.tables.group(g).blocks();
+    const std::vector<int32_t>& matched = match.groups[g].blocks;
+    for (size_t i = 0; i < aside.size(); ++i) {
+      const int32_t id = aside[i];
+      if (id == KvBlockTable::kNoBlock ||
+          pool.RefCount(id) > (pool.IsCached(id) ? 2 : 1))
+        continue;
+      ++hit.num_aside;
+      // It was counted as held by others.
+      if (i < matched.size() && matched[i] == id) --hit.num_held;
+    }
   }
-  return {match.num_tokens, match.num_blocks() - match.num_evictable() -
-                                match.num_below() + set_aside};
+  return hit;
 }
 
 KvTaken ModelRunner::Take(const SchedRequest& entry, int64_t max_tokens) {

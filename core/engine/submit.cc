@@ -449,10 +449,11 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
       !options.stop_strings.empty(),
       absl::MakeConstSpan(draft.log).subspan(draft.log.size() - context_size));
 
-  const SamplerMark mark =
-      options.resume ? session.mark
-                     : SamplerMark{options.sampling.seed, 0,
-                                   static_cast<int64_t>(draft.log.size())};
+  SamplerMark mark = options.resume
+                         ? session.mark
+                         : SamplerMark{options.sampling.seed, 0,
+                                       static_cast<int64_t>(draft.log.size())};
+  mark.CutTo(draft.log.size());
   options.text = std::string();
   const std::vector<int32_t> input = std::exchange(options.tokens, {});
   auto request =
@@ -482,6 +483,12 @@ absl::StatusOr<RequestId> ModelRunner::Admit(Session& session,
   requests_.emplace(entry.id, std::move(request));
   INLAY_RETURN_IF_ERROR(scheduler_->Submit(entry));
   std::move(undo).Cancel();
+  // Set aside for less: others before it may wait for those blocks, and it for
+  // them.
+  if (!entry.reserved && session.hold.tables.num_tokens() > 0) {
+    KvCache::Clear(&session.hold);
+    scheduler_->Retry();
+  }
   session.log = std::move(draft.log);
   session.active = entry.id;
   session.is_long = draft.is_long;

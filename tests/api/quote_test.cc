@@ -168,6 +168,44 @@ TEST_F(QuoteTest, ReservedBlocksAreThereWhateverOthersDo) {
 
 // Whoever waits for the reserved blocks gets them when they are given back:
 // by a release, another quote, or the request itself.
+// Others have computed its beginning since: all of that is cached, and nothing
+// is free but what was set aside.
+TEST_F(QuoteTest, WhatWasReservedBeginsWhateverIsCachedSince) {
+  const auto prompt = Tokens(3, 176);
+  const auto options = TokensRequest(prompt, 1);
+  inlay_session* session = host_.NewSession();
+  EXPECT_EQ(Quote(session, options, 1).reserved, 1u);
+  EXPECT_EQ(host_.Stats().kv_blocks_used, 22u);
+  const std::vector<int32_t> part(prompt.begin(), prompt.begin() + 76);
+  host_.RunAlone(TokensRequest(part, 1));
+  EXPECT_EQ(host_.Stats().kv_blocks_cached, 10u);
+  Outcome outcome;
+  inlay_request* request = host_.Submit(session, options);
+  EXPECT_TRUE(EndsWithin(request, 20, &outcome));
+  EXPECT_EQ(outcome.tokens.size(), 1u);
+  inlay_request_release(request);
+  inlay_session_release(session);
+}
+
+// What is set aside for less than the request needs could keep those before it
+// in the queue waiting for ever, and them it.
+TEST_F(QuoteTest, ALargerRequestThanWasReservedForWaitsLikeOthers) {
+  const auto prompt = Tokens(3, 200), others = Tokens(7, 120);
+  inlay_session* session = host_.NewSession();
+  inlay_session* other = host_.NewSession();
+  EXPECT_EQ(Quote(session, TokensRequest(prompt, 29), 1).reserved, 1u);
+  inlay_request* before = host_.Submit(other, TokensRequest(others, 8));
+  host_.Step();
+  inlay_request* request = host_.Submit(session, TokensRequest(prompt, 40));
+  Outcome first, second;
+  EXPECT_TRUE(EndsWithin(before, 100, &first));
+  EXPECT_TRUE(EndsWithin(request, 100, &second));
+  EXPECT_EQ(first.tokens.size(), 8u);
+  EXPECT_EQ(second.tokens.size(), 40u);
+  for (inlay_request* each : {before, request}) inlay_request_release(each);
+  for (inlay_session* each : {session, other}) inlay_session_release(each);
+}
+
 TEST_F(QuoteTest, ReservationsThatEndLetOthersRun) {
   const auto prompt = Tokens(3, 180);
   const auto wanted = TokensRequest(prompt, 20);

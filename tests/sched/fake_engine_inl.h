@@ -116,9 +116,9 @@ inline PrefixHit FakeEngine::Peek(const SchedRequest& request) {
   const KvMatch match =
       Look(session.salt, TokensOf(request, request.num_tokens_total - 1),
            request.whole);
-  return {match.num_tokens, match.num_blocks() - match.num_evictable() -
-                                match.num_below() +
-                                session.hold.num_blocks_held()};
+  return {match.num_tokens,
+          match.num_blocks() - match.num_evictable() - match.num_below(),
+          session.hold.num_blocks_held()};
 }
 
 // An engine keeps nothing of those that are computed whole.

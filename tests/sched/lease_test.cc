@@ -75,6 +75,37 @@ TEST(LeaseTest, ALastBlockThatIsSharedNeedsRoomForItsCopy) {
   EXPECT_EQ(engine.counts.finished, 2);
 }
 
+// Blocks that are pinned or set aside may stay so for ever: only those wait
+// that need them. In steps that take the prompt whole, and in some that find
+// out later; also where it runs already.
+TEST(LeaseTest, WhoWaitsForWhatOthersHoldHoldsUpNobody) {
+  for (const int32_t batch : {8, 512}) {
+    for (const bool runs : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << batch << " tokens, runs " << runs);
+      SchedulerConfig config = FakeConfig();
+      config.max_batch_tokens = batch;
+      FakeEngine engine(config, 32);
+      const SessionId holder = engine.AddSession();
+      if (!runs) engine.SetHold(holder, 72);
+      const RequestId large = engine.Submit(44, 60);
+      for (int i = 0; i < (runs ? 4 : 0); ++i) engine.Step();
+      if (runs) engine.SetHold(holder, 72);
+      std::vector<RequestId> small;
+      for (int i = 0; i < 3; ++i) small.push_back(engine.Submit(9, 4));
+      engine.StepUntilIdle();
+      EXPECT_EQ(engine.counts.finished, 3);
+      ASSERT_NE(engine.Find(large), nullptr);
+      // Another comes, and ends.
+      engine.Submit(12, 3);
+      engine.StepUntilIdle();
+      EXPECT_EQ(engine.counts.finished, 4);
+      engine.SetHold(holder, 0);
+      engine.StepUntilIdle();
+      EXPECT_EQ(engine.counts.finished, 5);
+    }
+  }
+}
+
 TEST(LeaseTest, WithoutAnyMemoryNothingRunsAndNothingIsLost) {
   FakeEngine engine(FakeConfig(), 16);
   std::vector<SessionId> sessions;

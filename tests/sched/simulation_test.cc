@@ -129,7 +129,8 @@ class Simulation {
 
   const SchedEntry* FirstThatFits(const Queues& queues) const {
     for (const SchedEntry* entry : queues.waiting()) {
-      if (PeakKvBlocks(entry->request, config_) <= engine_.kv.pool.num_total())
+      if (!entry->parked &&
+          PeakKvBlocks(entry->request, config_) <= engine_.kv.pool.num_total())
         return entry;
     }
     return nullptr;
@@ -191,7 +192,8 @@ class Simulation {
                       ", starved ", r.starved, ", tag ", r.share_tag,
                       ", arrival ", r.arrival, ", computed ", r.num_computed,
                       " of ", r.num_tokens_total, ", last step ", r.last_step,
-                      ", before ", running_before_.count(r.id));
+                      ", before ", running_before_.count(r.id), ", parked ",
+                      entry->parked);
     };
     for (const SchedEntry* entry : engine_.scheduler->queues().running())
       add("runs", entry);
@@ -301,7 +303,10 @@ class Simulation {
     const SessionId idle = Pick(false);
     if (idle == 0) return;
     if (op == 3) engine_.Rewind(idle, static_cast<size_t>(Draw(0, 30)));
-    if (op == 4) engine_.sessions.erase(idle);
+    if (op == 4) {
+      engine_.sessions.erase(idle);
+      engine_.scheduler->Retry();  // it may have had blocks set aside
+    }
   }
 
   // Or some of it: others find the rest.

@@ -769,9 +769,10 @@ typedef struct inlay_quote {
 
 INLAY_API void inlay_quote_init(inlay_quote* quote);
 /* Takes the options that inlay_session_submit() would. With `reserve` 1, blocks for all of the request are set aside for the
- * session: until its next request begins, its next quote, its release, or a smaller memory budget takes them back. Then
- * INLAY_RESOURCE_EXHAUSTED when they are not to be had. While they are set aside, requests of other sessions that need them
- * wait, and steps that find nothing else to do say more_work 0. Errors otherwise as inlay_session_submit(). Since 2. */
+ * session: until its next request begins (or is submitted, where it needs more: it waits as others do), its next quote, its
+ * release, or a smaller memory budget takes them back. Then INLAY_RESOURCE_EXHAUSTED when they are not to be had. While they
+ * are set aside, requests of other sessions that need them wait, and steps that find nothing else to do say more_work 0.
+ * Errors otherwise as inlay_session_submit(). Since 2. */
 INLAY_API inlay_status inlay_request_quote(inlay_session* session, const inlay_request_options* options, int32_t reserve,
                                            inlay_quote* quote, inlay_error** error);
 

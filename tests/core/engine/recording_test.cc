@@ -89,6 +89,9 @@ TEST_F(ReplayTest, RecordingsThatNobodyMade) {
   header.kv_budget_bytes = uint64_t{1} << 60;
   EXPECT_TRUE(absl::IsResourceExhausted(replays({header}).status()));
   header = std::get<RecordingHeader>(good[0]);
+  header.kv_target_bytes = uint64_t{1} << 60;
+  EXPECT_TRUE(absl::IsResourceExhausted(replays({header}).status()));
+  header = std::get<RecordingHeader>(good[0]);
   header.scheduler.max_batch_tokens = INT32_MAX;
   EXPECT_TRUE(absl::IsResourceExhausted(replays({header}).status()));
   header.scheduler.max_batch_tokens = 0;

@@ -126,6 +126,30 @@ TEST_F(ReplayTest, ALargeCacheIsGivenUpPieceByPiece) {
   EXPECT_EQ(report.damage, "");
 }
 
+// Pieces of a cache are cut from what it may take: of a host's number, and
+// where it is chosen, from what the engine's budget leaves.
+TEST_F(ReplayTest, ACacheOfNoWholePieces) {
+  const uint64_t block =
+      EngineHarness(GoldenModel("llama3")).runner().kv_memory().extent_bytes;
+  for (const uint64_t bytes :
+       {block * 24 + 1, block * 150 - 1, block * 190, uint64_t{0}}) {
+    SCOPED_TRACE(::testing::Message() << bytes << " bytes");
+    ModelOptions cache;
+    cache.kv_budget_bytes = bytes;
+    EngineOptions options;
+    if (bytes == 0) options.memory_budget_bytes = 2 << 20;
+    EngineHarness harness(GoldenModel("llama3"), options, cache);
+    ASSERT_TRUE(harness.ok());
+    ASSERT_TRUE(harness.engine().SetMemoryBudget(0, 0).ok());
+    ASSERT_TRUE(harness.runner().StartRecording(path()).ok());
+    harness.RunAlone(TokenRequest({1, 2, 3}, 9));
+    ASSERT_TRUE(harness.runner().StopRecording().ok());
+    const ReplayReport report = Replay(harness);
+    EXPECT_TRUE(report.same());
+    EXPECT_EQ(report.tokens, 9u);
+  }
+}
+
 // The tokens of a replay are those the host got.
 TEST_F(ReplayTest, TheReportHasTheTokensOfEachRequest) {
   EngineHarness harness(GoldenModel("llama3"));

@@ -81,6 +81,53 @@ TEST(SessionTest, RewindKeepsWhatStaysValid) {
   EXPECT_EQ(again.finish.cached_tokens, kPrompt.size() - 1);
 }
 
+// Of a generation that was cut back to before its first token, what comes next
+// is generated too, for penalties of those that go on from there.
+TEST(SessionTest, ResumedAfterARewindInPiecesOrAtOnce) {
+  EngineHarness harness(GoldenModel("llama3"));
+  ASSERT_TRUE(harness.ok());
+  ModelRunner& runner = harness.runner();
+  RequestOptions options = TokenRequest(kPrompt, 9);
+  options.sampling.frequency_penalty = 100;  // no token twice
+  const auto resume = [&](SessionId session, int64_t tokens) {
+    RequestOptions more = options;
+    more.tokens.clear();
+    more.max_tokens = tokens;
+    more.resume = true;
+    return harness.Run(session, more).tokens;
+  };
+  for (const bool replaces : {false, true}) {
+    SCOPED_TRACE(replaces ? "replaced" : "rewound");
+    const SessionId session = *runner.CreateSession();
+    harness.Run(session, options);
+    std::vector<std::vector<int32_t>> got;
+    for (const int64_t first : {6, 26}) {
+      const SessionId fork = *runner.Fork(session);
+      std::vector<int32_t> tokens;
+      if (replaces) {
+        RequestOptions more = options;
+        more.tokens.resize(1);
+        more.mode = InputMode::kReplace;
+        more.max_tokens = first;
+        more.resume = true;
+        tokens = harness.Run(fork, more).tokens;
+      } else {
+        ASSERT_TRUE(runner.Rewind(fork, 1).ok());
+        tokens = resume(fork, first);
+      }
+      if (first < 26) {
+        const auto rest = resume(fork, 26 - first);
+        tokens.insert(tokens.end(), rest.begin(), rest.end());
+      }
+      got.push_back(tokens);
+      runner.ReleaseSession(fork);
+    }
+    EXPECT_EQ(got[0], got[1]);
+    EXPECT_EQ(got[1].size(), 26u);
+    runner.ReleaseSession(session);
+  }
+}
+
 TEST(SessionTest, ReplaceKeepsTheCommonPrefix) {
   EngineHarness harness(GoldenModel("llama3"));
   ASSERT_TRUE(harness.ok());
