@@ -33,7 +33,7 @@ run_tests() {
     END {printf "GoogleTest: %d cases passed, %d skipped (most for want of a GPU or of a tool)\n", passed, skipped}' "$folder/Testing/Temporary/LastTest.log"
 }
 
-say() { printf '\n== %s\n' "$*"; }
+say() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
 
 has_gpu() { [ -n "$(nvidia-smi -L 2>/dev/null)" ]; }
 
