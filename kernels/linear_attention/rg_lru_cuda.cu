@@ -24,6 +24,7 @@ namespace inlay {
 namespace {
 
 constexpr int kLruChannels = 32;  // of a block
+constexpr int kAtOnce = 8;        // tokens whose factors are read together
 
 template <typename T>
 struct LruArgs {
@@ -89,9 +90,17 @@ class LruSlab {
       const int64_t next = row + count;
       if (next < end) Fetch(next, Count(next, end));
       if (warp_ == 0) {
-        for (int t = 0; t < count; ++t) {
+        int t = 0;
+        while (t < count) {
+          if (kTokens >= kAtOnce && t + kAtOnce <= count &&
+              left_of_run > kAtOnce) {
+            TakeSome(t);
+            t += kAtOnce;
+            left_of_run -= kAtOnce;
+            continue;
+          }
           h_ = fmaf(shared_.decay[t][lane_], h_, shared_.state[t][lane_]);
-          shared_.state[t][lane_] = h_;
+          shared_.state[t++][lane_] = h_;
           if (--left_of_run > 0) continue;
           if (exists_) args_.states.Of(runs[run].to)[channel_] = h_;
           if (++run < end_run) left_of_run = runs[run].count;
@@ -107,6 +116,22 @@ class LruSlab {
   static __device__ int Count(int64_t row, int64_t end) {
     return end - row < kTokens ? static_cast<int>(end - row) : kTokens;
   }
+  // Tokens [t, t + kAtOnce), where none of them ends a run: what they read
+  // comes at once, and a token waits for one multiply-add.
+  __device__ void TakeSome(int t) {
+    float decay[kAtOnce], state[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      decay[i] = shared_.decay[t + i][lane_];
+      state[i] = shared_.state[t + i][lane_];
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      h_ = fmaf(decay[i], h_, state[i]);
+      shared_.state[t + i][lane_] = h_;
+    }
+  }
+
   // The warp's j-th token of those in shared memory.
   __device__ int TokenOf(int j) const { return warp_ + kWarps * j; }
 
