@@ -39,12 +39,12 @@ std::string Summary(const Json& result) {
          Latency("TPOT", result["tpot_ms"]) + Latency("ITL ", result["itl_ms"]);
 }
 
-std::string TableHead() {
+std::string SweepHead() {
   return "concurrency  requests/s     tok/s |      TTFT p50      p90      p99 "
          "|  TPOT p50     p90     p99 |   ITL p99  (ms)\n";
 }
 
-std::string TableRow(const Json& result) {
+std::string SweepRow(const Json& result) {
   const Json& ttft = result["ttft_ms"];
   const Json& tpot = result["tpot_ms"];
   char text[240];
@@ -119,9 +119,9 @@ Outcome BenchLoad(Host& host, const BenchOptions& options,
     if (common.json) {
       CLI_RETURN_IF_FAILED(WriteJsonLine(row));
     } else {
-      const std::string head = rows.empty() ? TableHead() : "";
+      const std::string head = rows.empty() ? SweepHead() : "";
       CLI_RETURN_IF_FAILED(
-          WriteOut(single ? Summary(row) : head + TableRow(row)));
+          WriteOut(single ? Summary(row) : head + SweepRow(row)));
     }
     rows.push_back(std::move(row));
   }

@@ -16,7 +16,7 @@
 namespace inlay::cli {
 namespace {
 
-struct Item {
+struct EvalItem {
   std::string task;
   std::string chat;    // the conversation to answer, as JSON
   std::string answer;  // what the model should say
@@ -31,7 +31,7 @@ struct EvalOptions {
   int32_t max_tokens = 512;
 };
 
-Outcome ReadItem(const std::string& line, std::vector<Item>* items) {
+Outcome ReadItem(const std::string& line, std::vector<EvalItem>* items) {
   Json json;
   CLI_RETURN_IF_FAILED(ParseJson(line, &json));
   const auto is_text = [&](const char* name) {
@@ -50,7 +50,7 @@ Outcome ReadItem(const std::string& line, std::vector<Item>* items) {
   return Outcome();
 }
 
-Outcome ReadItems(const EvalOptions& options, std::vector<Item>* items) {
+Outcome ReadItems(const EvalOptions& options, std::vector<EvalItem>* items) {
   return ForEachLine(*options.jsonl, [&](const std::string& line) {
     const bool blank = line.find_first_not_of(" \t\r") == std::string::npos;
     if (blank || items->size() >= options.limit) return Outcome();
@@ -71,7 +71,7 @@ void NoteFailure(size_t index, const std::string& why, Totals* totals) {
 }
 
 Outcome Answer(Host& host, const EvalOptions& options, Progress& progress,
-               std::vector<Item>* items, Totals* totals) {
+               std::vector<EvalItem>* items, Totals* totals) {
   Flights flights(host, std::min(options.concurrency, items->size()));
   size_t next = 0;
   size_t done = 0;
@@ -104,7 +104,7 @@ Outcome Answer(Host& host, const EvalOptions& options, Progress& progress,
 
 Outcome EvalItems(Host& host, const EvalOptions& options, Progress& progress,
                   Json* result) {
-  std::vector<Item> items;
+  std::vector<EvalItem> items;
   CLI_RETURN_IF_FAILED(ReadItems(options, &items).In(*options.jsonl));
   if (items.empty()) {
     return Outcome::Failed(*options.jsonl + " has no items, at least 1 needed");
@@ -121,7 +121,7 @@ Outcome EvalItems(Host& host, const EvalOptions& options, Progress& progress,
   };
   std::map<std::string, Count> tasks;
   size_t correct = 0;
-  for (const Item& item : items) {
+  for (const EvalItem& item : items) {
     const bool right = item.said == item.answer;
     correct += right ? 1 : 0;
     tasks[item.task].right += right ? 1 : 0;

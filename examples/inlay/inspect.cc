@@ -75,7 +75,7 @@ std::string Section(const Json& section) {
   return Table(rows);
 }
 
-std::string Readable(const Json& document) {
+std::string ReadableModel(const Json& document) {
   std::string text;
   Rows rows;
   for (const auto& [name, value] : document.items()) {
@@ -102,7 +102,7 @@ Outcome RunInspect(Args& args, const CommonOptions& common) {
   if (common.json) return WriteOut(text + "\n");
   Json document;
   CLI_RETURN_IF_FAILED(ParseJson(text, &document));
-  return WriteOut(Readable(document));
+  return WriteOut(ReadableModel(document));
 }
 
 }  // namespace inlay::cli

@@ -17,7 +17,7 @@ std::string List(const std::vector<T>& values) {
   return text + "]";
 }
 
-struct Answer {
+struct LogitsAnswer {
   std::vector<int64_t> positions;
   std::string logits;  // the lists, with commas between
   std::vector<int32_t> greedy;
@@ -106,7 +106,7 @@ Outcome RunLogits(Args& args, const CommonOptions& common) {
   CLI_RETURN_IF_FAILED(OpenModel(common, path, &host));
   Running running;
   CLI_RETURN_IF_FAILED(Start(host, options, &running));
-  Answer answer;
+  LogitsAnswer answer;
   CLI_RETURN_IF_FAILED(
       Drain(*host.engine, *running.request,
             [&](const inlay_event_info& info) { return answer.Take(info); }));

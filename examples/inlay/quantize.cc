@@ -31,7 +31,7 @@ std::string Shape(const Json& sizes) {
   return text;
 }
 
-std::string Readable(const Json& report) {
+std::string ReadableQuantized(const Json& report) {
   std::string text;
   for (const Json& tensor : report["tensors"]) {
     const auto name = tensor["name"].get<std::string>();
@@ -242,7 +242,8 @@ Outcome RunQuantize(Args& args, const CommonOptions& common) {
                                     &perplexity["after"]));
     progress.Clear();
   }
-  return common.json ? WriteJsonLine(report) : WriteOut(Readable(report));
+  return common.json ? WriteJsonLine(report)
+                     : WriteOut(ReadableQuantized(report));
 }
 
 }  // namespace inlay::cli

@@ -7,7 +7,7 @@
 namespace inlay::cli {
 namespace {
 
-std::string Readable(const Json& report) {
+std::string ReadableReplay(const Json& report) {
   const auto number = [&](const char* name) {
     return std::to_string(report[name].get<uint64_t>());
   };
@@ -45,7 +45,7 @@ Outcome RunReplay(Args& args, const CommonOptions& common) {
   const std::string damage = report["damage"].get<std::string>();
   if (!damage.empty() && !common.quiet) Complain("replay: " + damage);
   CLI_RETURN_IF_FAILED(common.json ? WriteJsonLine(report)
-                                   : WriteOut(Readable(report)));
+                                   : WriteOut(ReadableReplay(report)));
   return report["same"].get<bool>()
              ? Outcome()
              : Outcome::Failed("the replay differs from what was recorded");

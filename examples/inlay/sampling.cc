@@ -13,11 +13,8 @@ Outcome TakeNumber(const Json& settings, const char* name,
   const auto found = settings.find(name);
   if (found == settings.end()) return Outcome();
   if (!found->is_number()) {
-    std::string message = "settings.";
-    message += name;
-    message += " is ";
-    message += JsonText(*found);
-    return Outcome::Failed(message + ", allowed: a number");
+    return Outcome::Failed(std::string("settings.") + name + " is " +
+                           JsonText(*found) + ", allowed: a number");
   }
   *value = found->get<T>();
   return Outcome();

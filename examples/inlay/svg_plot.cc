@@ -46,8 +46,8 @@ std::string Escape(const std::string& text) {
   return escaped;
 }
 
-std::string Line(double x1, double y1, double x2, double y2,
-                 const char* colour) {
+std::string LineMark(double x1, double y1, double x2, double y2,
+                     const char* colour) {
   return "<line x1=\"" + Number(x1) + "\" y1=\"" + Number(y1) + "\" x2=\"" +
          Number(x2) + "\" y2=\"" + Number(y2) + "\" stroke=\"" + colour +
          "\"/>\n";
@@ -100,16 +100,17 @@ class Panel {
     std::string svg;
     for (int i = 0; i <= x_.num_steps; ++i) {
       const double value = i * x_.step;
-      svg += Line(X(value), Y(0), X(value), Y(0) + 5, "#444");
+      svg += LineMark(X(value), Y(0), X(value), Y(0) + 5, "#444");
       svg += Words(X(value), Y(0) + 18, Number(value), "middle");
     }
     for (int i = 0; i <= y_.num_steps; ++i) {
       const double value = i * y_.step;
-      svg += Line(X(0), Y(value), X(x_.end()), Y(value), i ? "#ddd" : "#444");
-      svg += Line(X(0) - 5, Y(value), X(0), Y(value), "#444");
+      svg +=
+          LineMark(X(0), Y(value), X(x_.end()), Y(value), i ? "#ddd" : "#444");
+      svg += LineMark(X(0) - 5, Y(value), X(0), Y(value), "#444");
       svg += Words(X(0) - 8, Y(value) + 4, Number(value), "end");
     }
-    svg += Line(X(0), Y(0), X(0), Y(y_.end()), "#444");
+    svg += LineMark(X(0), Y(0), X(0), Y(y_.end()), "#444");
     const double middle = left_ + kLeft + kPlotWidth / 2;
     svg += Words(middle, kTop - 10, panel_.title, "middle",
                  " font-weight=\"bold\"");

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-std::vector<json> Lines(const std::string& text) {
+std::vector<json> JsonsOf(const std::string& text) {
   std::vector<json> lines;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);)
@@ -36,7 +36,7 @@ TEST(ClassifyTest, TextsAndPairs) {
   }
   const Ran ran = Inlay({"classify", model, "--concurrency", "3"}, input);
   ASSERT_EQ(ran.status, 0) << ran.err;
-  const std::vector<json> got = Lines(ran.out);
+  const std::vector<json> got = JsonsOf(ran.out);
   ASSERT_EQ(got.size(), want.size());
   ASSERT_EQ(got.size(), 10u);
   for (size_t i = 0; i < got.size(); ++i) {
@@ -48,8 +48,8 @@ TEST(ClassifyTest, TextsAndPairs) {
   const Ran one = Inlay({"classify", model, "--text", "the fox", "--text", "z",
                          "--scores", "logits"});
   ASSERT_EQ(one.status, 0) << one.err;
-  ASSERT_EQ(Lines(one.out).size(), 2u);
-  for (const json& line : Lines(one.out))
+  ASSERT_EQ(JsonsOf(one.out).size(), 2u);
+  for (const json& line : JsonsOf(one.out))
     EXPECT_EQ(line["scores"], line["logits"]);
 }
 
@@ -92,7 +92,7 @@ TEST(RerankTest, SortsDocuments) {
         Inlay({"rerank", model, "--query", query, "--documents", "-", "--json"},
               documents);
     ASSERT_EQ(ran.status, 0) << ran.err;
-    const std::vector<json> got = Lines(ran.out);
+    const std::vector<json> got = JsonsOf(ran.out);
     ASSERT_EQ(got.size(), want.size());
     const bool plain = std::string(name) == "roberta_reranker";
     // The project's bound for float32, which a sigmoid hands on by a quarter.

@@ -15,7 +15,7 @@ namespace inlay {
 namespace {
 
 using cli::Json;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TEST(XmlTest, KnowsWhatIsNoXml) {
   EXPECT_TRUE(ParseXml("<a b=\"1\"><c/>x &lt; y</a>\n"));
@@ -140,7 +140,7 @@ TEST(SvgPlotTest, SaysWhatIsWhat) {
   }
   EXPECT_EQ(texts[0], "R&D <\"1\"> ");
   for (const char* text : {"latency", "tok/s", "ms", "p50", "p99", "4"}) {
-    EXPECT_THAT(texts, testing::Contains(text));
+    EXPECT_THAT(texts, ::testing::Contains(text));
   }
 }
 

@@ -125,7 +125,7 @@ std::string ReadText(const std::string& path) {
 }
 
 TempFile::TempFile(const std::string& name, const std::string& text)
-    : path_(testing::TempDir() + "inlay-" + std::to_string(getpid()) + "-" +
+    : path_(::testing::TempDir() + "inlay-" + std::to_string(getpid()) + "-" +
             name) {
   std::ofstream(path_, std::ios::binary) << text;
 }

@@ -9,7 +9,7 @@
 namespace inlay {
 namespace {
 
-using testing::TestWithParam;
+using ::testing::TestWithParam;
 using Words = std::vector<std::string>;
 
 TEST(UsageTest, VersionAndHelp) {
@@ -55,7 +55,7 @@ TEST_P(WrongUsageTest, ExitsTwoAndNamesIt) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, WrongUsageTest,
-    testing::Values(
+    ::testing::Values(
         Wrong{{}, "no command"}, Wrong{{"sing"}, "\"sing\""},
         Wrong{{"generate"}, "MODEL is missing"},
         Wrong{{"generate", "m", "extra"}, "\"extra\""},
