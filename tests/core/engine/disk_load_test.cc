@@ -56,11 +56,16 @@ class DiskLoadTest : public ::testing::Test {
     ASSERT_TRUE(harness_->ok());
     WaitForFolder();
   }
-  // Until the tier knows what is in it.
+  // Until the tier knows all that is in it: whole pages, one file at a time.
   void WaitForFolder() {
+    constexpr uint64_t kPage = 4096;
+    uint64_t bytes = 0;
+    for (const auto& record : Records()) {
+      bytes += (std::filesystem::file_size(record) + kPage - 1) / kPage * kPage;
+    }
+    ASSERT_GE(bytes, kDiskBlocks * kDiskBlockBytes);
     const auto known = [&] {
-      return harness_->Metrics().tier_disk_used_bytes >=
-             kDiskBlocks * kDiskBlockBytes;
+      return harness_->Metrics().tier_disk_used_bytes >= bytes;
     };
     for (int i = 0; i < 5000 && !known(); ++i)
       std::this_thread::sleep_for(milliseconds(1));
