@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/api/oom/exhausted.h"
+#include "tests/support/sanitized.h"
 
 namespace inlay::testing {
 namespace {
@@ -90,8 +91,13 @@ class ExhaustedJsonTest : public ExhaustedTest {
     }
     const int64_t before = FailingNew::live_bytes();
     const bool all = std::getenv("INLAY_FULL_SWEEP") != nullptr;
+    // Sanitized, fewer of each, and others of the next.
+    constexpr bool kFew = ::inlay::testing::kSanitized;
+    static int64_t round = 0;
     int64_t first = 1;
-    for (bool failed = true; failed; first += all ? 1 : 1 + first / 8) {
+    for (bool failed = true; failed;
+         first += all ? 1 : 1 + first / (kFew ? 2 : 8)) {
+      if (kFew && !all) first += ++round % (1 + first / 4);
       inlay_status status = INLAY_OK;
       begin();
       failed = CallWithout(first, call, &status);

@@ -18,6 +18,7 @@
 #include "tests/core/engine_oom/script.h"
 #include "tests/support/engine_harness.h"
 #include "tests/support/lease_allocator.h"
+#include "tests/support/sanitized.h"
 
 namespace inlay {
 namespace {
@@ -155,7 +156,9 @@ class OomTest : public ::testing::Test {
   int survived_ = 0;
 };
 
-TEST_F(OomTest, WhileServingOneFails) { Sweep(1, 120); }
+TEST_F(OomTest, WhileServingOneFails) {
+  Sweep(1, ::inlay::testing::FewerWhenSanitized(120));
+}
 // The device's memory, as the host's allocator gives it.
 TEST_F(OomTest, TheDevicesMemory) {
   for (const int64_t count : {int64_t{1}, int64_t{3}, int64_t{1000000}}) {
