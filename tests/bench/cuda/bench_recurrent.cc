@@ -2,9 +2,9 @@
 // and Kimi Linear 48B (a decay a channel), and plain linear attention with a
 // feature map and a normaliser at Kimi's: a token of 1 and of 64 sequences, a
 // prompt of 8,192; the selective scan at Falcon Mamba 7B's, beside its
-// exponentials a second, wkv7 at RWKV-7 2.9B's and
-// rg_lru at RecurrentGemma 2B's. Time in a graph, GB/s of
-// what must be read and written, and its share of the copy bandwidth.
+// exponentials a second, wkv7 at RWKV-7 2.9B's and rg_lru at RecurrentGemma
+// 2B's. Time in a graph, GB/s of what must be read and written, and its share
+// of the copy bandwidth.
 #include "kernels/gated_norm/gated_norm.h"
 #include "kernels/linear_attention/linear_attention.h"
 #include "kernels/linear_attention/rg_lru.h"
