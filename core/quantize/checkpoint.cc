@@ -63,6 +63,21 @@ Json CheckpointSettings(const std::vector<TypedLayers>& groups,
   return settings;
 }
 
+// GPTQ's settings have no list of what stays plain. Those who read the layout
+// go by a list of what does not (transformers) or by patterns of names, "-:"
+// for plain ones (GPTQModel), and otherwise expect every linear layer.
+void AddGptqExceptions(const std::vector<std::string>& kept,
+                       const std::vector<std::string>& converted,
+                       Json* settings) {
+  (*settings)["modules_in_block_to_quantize"] = Json::array({converted});
+  Json& dynamic = (*settings)["dynamic"] = Json::object();
+  for (const std::string& name : kept) {
+    std::string pattern = "-:";
+    for (const char c : name) pattern += c == '.' ? "\\." : std::string(1, c);
+    dynamic[pattern + "$"] = Json::object();
+  }
+}
+
 class CheckpointQuantizer {
  public:
   CheckpointQuantizer(const ModelFiles& files, const QuantizeOptions& options,
@@ -372,8 +387,12 @@ class CheckpointQuantizer {
     std::vector<std::string> kept = kept_;
     // A linear layer to other engines, tied or not.
     for (std::string& name : HeadNames()) kept.push_back(std::move(name));
-    config["quantization_config"] =
+    Json& settings = config["quantization_config"] =
         CheckpointSettings(groups_, kept, options_.act_order);
+    const TypedLayers& first = groups_.front();
+    if (first.type.kind == CheckpointKind::kGptq && !kept_.empty()) {
+      AddGptqExceptions(kept_, first.names, &settings);
+    }
     return WriteTextFile(folder_ + "/config.json", DumpJson(config) + "\n");
   }
 

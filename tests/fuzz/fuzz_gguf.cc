@@ -1,6 +1,8 @@
 // Any bytes as a GGUF file: no crash, and what is accepted keeps the promises
 // that callers rely on. The same bytes go through the parser, cut at any place
-// too, and as a file through everything that opens one.
+// too, and as a file through everything that opens one; what begins with a
+// second magic number is the second file of a split model.
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -8,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -101,27 +104,73 @@ void CheckModel(const std::string& path, inlay::ModelFilesOptions options) {
   CheckText(model->tokenizer);
 }
 
-// A file without a folder. The process has one all its life.
-int MemoryFile() {
-  static const int file = memfd_create("fuzz_gguf", 0);
-  return file;
+// Files without a folder, by names in one that goes with the process.
+class MemoryFiles {
+ public:
+  explicit MemoryFiles(const std::vector<const char*>& names) {
+    Require(mkdtemp(folder_.data()) != nullptr);
+    for (const char* name : names) {
+      files_.push_back(memfd_create(name, 0));
+      paths_.push_back(folder_ + "/" + name);
+      Require(
+          files_.back() >= 0 &&
+          symlink(("/proc/self/fd/" + std::to_string(files_.back())).c_str(),
+                  paths_.back().c_str()) == 0);
+    }
+  }
+  ~MemoryFiles() {
+    for (const std::string& path : paths_) unlink(path.c_str());
+    rmdir(folder_.c_str());
+  }
+  MemoryFiles(const MemoryFiles&) = delete;
+  MemoryFiles& operator=(const MemoryFiles&) = delete;
+
+  const std::string& path(size_t i) const { return paths_[i]; }
+  void Write(size_t i, Bytes bytes) const {
+    Require(ftruncate(files_[i], 0) == 0 &&
+            pwrite(files_[i], bytes.data(), bytes.size(), 0) ==
+                static_cast<ssize_t>(bytes.size()));
+  }
+
+ private:
+  std::string folder_ =
+      std::filesystem::temp_directory_path() / "fuzz_gguf.XXXXXX";
+  std::vector<int> files_;
+  std::vector<std::string> paths_;
+};
+
+// Where the last magic number begins that is not the first; else the end.
+size_t SecondFile(Bytes bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()),
+                              bytes.size());
+  const size_t found = text.rfind("GGUF");
+  return found == 0 ? text.npos : found;
+}
+
+void CheckFile(const std::string& path) {
+  CheckModel(path, {.access = inlay::WeightAccess::kMap});
+  CheckModel(path, {.access = inlay::WeightAccess::kRead});
+  CheckModel(path, {.vocab_only = true});
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const MemoryFiles files(
+      {"m.gguf", "s-00001-of-00002.gguf", "s-00002-of-00002.gguf"});
   const Bytes bytes(reinterpret_cast<const std::byte*>(data), size);
   const auto header = inlay::ParseGgufHeader(bytes, size);
   Require(!absl::IsOutOfRange(header.status()));
   if (header.ok()) CheckHeader(*header, bytes);
   CheckCut(header, bytes);
+  const size_t second = SecondFile(bytes);
+  if (second < size) {
+    files.Write(1, bytes.first(second));
+    files.Write(2, bytes.subspan(second));
+    CheckFile(files.path(1));
+  }
   if (!header.ok()) return 0;
-  const int file = MemoryFile();
-  Require(file >= 0 && ftruncate(file, 0) == 0 &&
-          pwrite(file, data, size, 0) == static_cast<ssize_t>(size));
-  const std::string path = "/proc/self/fd/" + std::to_string(file);
-  CheckModel(path, {.access = inlay::WeightAccess::kMap});
-  CheckModel(path, {.access = inlay::WeightAccess::kRead});
-  CheckModel(path, {.vocab_only = true});
+  files.Write(0, bytes);
+  CheckFile(files.path(0));
   return 0;
 }

@@ -1,9 +1,14 @@
-// What a layout says of a type of which no other tool's file is at hand.
+// What a layout says of what no other tool's file is at hand of: a type, and
+// layers that stay plain.
 #include "core/quantize/checkpoint_layout.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "core/formats/model_files.h"
+#include "tests/core/quantize/quantized_files.h"
 #include "tests/support/paths/paths.h"
 
 namespace inlay {
@@ -38,6 +43,40 @@ TEST(CheckpointLayoutTest, OneScaleAndInputsByTheToken) {
   wanted["config_groups"][group][inputs] =
       by_token["config_groups"][group][inputs];
   EXPECT_EQ(layout->Config({"lm_head"}, false), wanted);
+}
+
+class PlainLayersTest : public QuantizedFiles {};
+
+// Readers of GPTQ's layout take every linear layer for one of the type unless
+// they are told.
+TEST_F(PlainLayersTest, GptqFoldersNameThem) {
+  QuantizeOptions options = Options("u4_g128", QuantizeMethod::kNearest);
+  options.calibration_sequences.clear();
+  const std::string folder = folder_ + "/model";
+  const auto settings = [&] {
+    const auto report = QuantizePath(Golden("llama_bf16"), options, folder);
+    EXPECT_TRUE(report.ok()) << report.status();
+    const auto files = OpenModelFiles(folder, {});
+    EXPECT_TRUE(files.ok()) << files.status();
+    return files.ok() ? files->config["quantization_config"] : Json();
+  };
+  const Json all = settings();
+  EXPECT_FALSE(all.contains("dynamic"));
+  EXPECT_FALSE(all.contains("modules_in_block_to_quantize"));
+
+  options.tensor_types = {"*layers.1.mlp.down_proj*=bf16"};
+  const Json some = settings();
+  Json pattern;
+  pattern["-:model\\.layers\\.1\\.mlp\\.down_proj$"] = Json::object();
+  EXPECT_EQ(some["dynamic"], pattern);
+  const Json& named = some["modules_in_block_to_quantize"];
+  ASSERT_EQ(named.size(), 1u);
+  const auto names = [&](const char* name) {
+    return std::count(named[0].begin(), named[0].end(), Json(name));
+  };
+  EXPECT_EQ(names("model.layers.0.mlp.down_proj"), 1);
+  EXPECT_EQ(names("model.layers.1.mlp.up_proj"), 1);
+  EXPECT_EQ(names("model.layers.1.mlp.down_proj"), 0);
 }
 
 }  // namespace
