@@ -326,6 +326,24 @@ TEST_P(GoldenModel, QuantisedKvIsExactOverChunks) {
   }
 }
 
+// Files in float32 with weights of bf16: what that does, and rounding the
+// inputs of matrices in some rows.
+TEST(NarrowedGoldenTest, RoundsAsPredicted) {
+  const auto device = Cpu();
+  for (const char* name : {"gpt2", "gpt2_bare", "gemma2", "llama2"}) {
+    SCOPED_TRACE(name);
+    ModelFiles files = Open(name, "config.json");
+    files.weights = Narrowed(*files.weights);
+    const auto model = LoadModel(files, *device, {});
+    ASSERT_TRUE(model.ok()) << model.status();
+    const GoldenCase golden = ReadGolden(Directory(name)).back();
+    const double error = GoldenError(
+        golden, RunChunks(**model, *device, golden.input_ids, 1 << 20));
+    EXPECT_LT(error, Bf16Tolerance(golden, 2));
+    EXPECT_GT(error, kTolerance) << "nothing was rounded";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, GoldenModel,
                          ::testing::ValuesIn(AllGoldenModels()),
                          [](const auto& info) {
