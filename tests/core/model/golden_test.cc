@@ -326,6 +326,27 @@ TEST_P(GoldenModel, QuantisedKvIsExactOverChunks) {
   }
 }
 
+// Of encoders those that are there in both.
+TEST(EncoderGoldenTest, BothConfigSpellingsAgree) {
+  const auto device = Cpu();
+  const std::vector<int32_t> text = {2, 60, 7, 9, 33, 41, 3};
+  int both = 0;
+  for (const char* name : kEncoderNames) {
+    if (!std::ifstream(Directory(name) + "/config_v5.json").good()) continue;
+    SCOPED_TRACE(name);
+    std::vector<ModelHarness::Logits> states;
+    for (const char* config : {"config.json", "config_v5.json"}) {
+      const auto model = LoadModel(Open(name, config), *device, {});
+      ASSERT_TRUE(model.ok()) << model.status();
+      states.push_back(RunChunks(**model, *device, text, 1 << 20));
+    }
+    EXPECT_EQ(states[0].size(), text.size());
+    EXPECT_EQ(states[0], states[1]);
+    ++both;
+  }
+  EXPECT_EQ(both, 2);
+}
+
 // Files in float32 with weights of bf16: what that does, and rounding the
 // inputs of matrices in some rows.
 TEST(NarrowedGoldenTest, RoundsAsPredicted) {
