@@ -172,6 +172,8 @@ TEST(EmbedTest, TextOfAnEncoderEqualsTheReference) {
     // modules.json asks for the mean, normalised.
     ExpectNear(embed({}), one["mean_pooled_normalised"], tolerance);
     ExpectNear(embed({"--pooling", "cls"}), one["cls"], tolerance);
+    ExpectNear(embed({"--pooling", "last"}), one["last_hidden_state"].back(),
+               tolerance);
     ++checked;
   }
   EXPECT_GE(checked, 2);

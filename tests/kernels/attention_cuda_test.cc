@@ -272,6 +272,7 @@ TEST_F(AttentionCudaTest, GatheredPatterns) {
   for (const char* text :
        {"block=16,window=48,global=16", "window=64,random=192",
         "block=32,stride=160,window=64",
+        "block=16,window=32,dilated=1024,dilation=64",
         "segment=256,global=256,context=768"}) {
     const AttentionPattern pattern = *ParseAttentionPattern(text);
     std::vector<TestMask> masks;

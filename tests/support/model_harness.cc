@@ -1,6 +1,7 @@
 #include "tests/support/model_harness.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <random>
 
@@ -199,6 +200,7 @@ absl::StatusOr<ModelHarness::Logits> ModelHarness::Run(const Arrays& arrays,
   out.data = logit_memory.data();
   batch.hidden = hidden;
   INLAY_RETURN_IF_ERROR(model_.Forward(batch, scratch, *stream_));
+  if (info.is_encoder) return States(hidden);
   if (count > 0) {
     INLAY_RETURN_IF_ERROR(model_.Logits(hidden, out, scratch, *stream_));
   }
@@ -212,6 +214,30 @@ absl::StatusOr<ModelHarness::Logits> ModelHarness::Run(const Arrays& arrays,
                         flat.begin() + static_cast<ptrdiff_t>((i + 1) * vocab));
   }
   return logits;
+}
+
+absl::StatusOr<ModelHarness::Logits> ModelHarness::States(
+    const TensorView& hidden) {
+  std::vector<std::byte> stored(hidden.bytes());
+  INLAY_RETURN_IF_ERROR(
+      device_.Copy(stored.data(), hidden.data, stored.size(), *stream_));
+  INLAY_RETURN_IF_ERROR(stream_->Synchronize());
+  const auto width = static_cast<size_t>(hidden.cols());
+  Logits states(static_cast<size_t>(hidden.rows()), std::vector<float>(width));
+  for (size_t i = 0; i < states.size(); ++i) {
+    for (size_t d = 0; d < width; ++d) {
+      float& value = states[i][d];
+      const size_t at = i * width + d;
+      if (hidden.dtype == DType::kF32) {
+        std::memcpy(&value, &stored[at * sizeof(value)], sizeof(value));
+        continue;
+      }
+      uint16_t bits;
+      std::memcpy(&bits, &stored[at * sizeof(bits)], sizeof(bits));
+      value = hidden.dtype == DType::kF16 ? F16ToF32(bits) : BF16ToF32(bits);
+    }
+  }
+  return states;
 }
 
 absl::StatusOr<ModelHarness::Logits> ModelHarness::Run(

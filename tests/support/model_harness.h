@@ -24,7 +24,8 @@ class ModelHarness {
     absl::Span<const int32_t> tokens;
     int64_t logits = -1;  // of so many of the last tokens; -1: of all
   };
-  using Logits = std::vector<std::vector<float>>;  // [rows][vocab_size]
+  // [rows][vocab_size]; of an encoder its states, [rows][hidden_size].
+  using Logits = std::vector<std::vector<float>>;
 
   // Room for `max_tokens` tokens of all sequences together. `model` and
   // `device` must outlive the harness.
@@ -75,6 +76,7 @@ class ModelHarness {
   absl::Status Upload(const Arrays& arrays, ForwardBatch& batch);
   absl::Status MakeExchange();
   absl::StatusOr<Logits> Run(const Arrays& arrays, ForwardBatch& batch);
+  absl::StatusOr<Logits> States(const TensorView& hidden);
 
   const Model& model_;
   Device& device_;

@@ -1,6 +1,6 @@
-// The decoders of tests/data/models by name, once, for the tests of all
-// families. families_test holds these lists against the folder: a model that is
-// in none of them, or in one too few, fails there.
+// The decoders and the encoders of tests/data/models by name, once, for the
+// tests of all families. families_test holds these lists against the folder: a
+// model that is in none of them, or in one too few, fails there.
 #ifndef INLAY_TESTS_SUPPORT_MODEL_NAMES_H_
 #define INLAY_TESTS_SUPPORT_MODEL_NAMES_H_
 
@@ -269,6 +269,45 @@ inline constexpr const char* kMixtureNames[] = {"mixtral",
                                                 "jetmoe",
                                                 "deepseek_ocr2",
                                                 "axk2"};
+
+// Encoders, with outputs of the reference, too.
+inline constexpr const char* kEncoderNames[] = {"bert",
+                                                "xlm_roberta",
+                                                "bert_reranker",
+                                                "bert_labels",
+                                                "roberta_reranker",
+                                                "roberta_labels",
+                                                "xlm_roberta_reranker",
+                                                "xlm_roberta_labels",
+                                                "gemma3_embedding",
+                                                "modernbert_labels",
+                                                "distilbert_labels",
+                                                "electra_labels",
+                                                "electra_narrow",
+                                                "nomic_bert",
+                                                "gte_labels",
+                                                "jina_embeddings_v3",
+                                                "jina_bert",
+                                                "jina_bert_code",
+                                                "eurobert",
+                                                "mpnet_labels",
+                                                "nomic_bert_moe",
+                                                "albert_labels",
+                                                "roberta_prelayernorm_labels",
+                                                "xlm_roberta_xl_labels",
+                                                "ernie_labels",
+                                                "megatron_bert_labels",
+                                                "data2vec_text_labels",
+                                                "t5_encoder",
+                                                "mt5_encoder",
+                                                "umt5_encoder",
+                                                "rembert_labels",
+                                                "roformer_labels",
+                                                "nomic_bert_labels",
+                                                "deberta_v3_labels",
+                                                "deberta_v2",
+                                                "deberta_v2_labels",
+                                                "deberta_labels"};
 
 }  // namespace inlay
 

@@ -12,7 +12,9 @@
 #include "kernels/elementwise/elementwise.h"
 #include "memory/status.h"
 #include "tests/support/engine_harness.h"
+#include "tests/support/model_names.h"
 #include "tests/support/paths/paths.h"
+#include "tests/support/small_tokens.h"
 
 namespace inlay {
 namespace {
@@ -22,6 +24,7 @@ using testing::GoldenModel;
 using testing::Outcome;
 using testing::PocketModel;
 using testing::RandomTokens;
+using testing::SmallTokens;
 using testing::TokenRequest;
 
 EngineOptions OnGpu() {
@@ -73,7 +76,7 @@ void SetAside(EngineHarness& harness, int64_t left) {
     if (KvBlocksFor(tokens, groups) > spare) return;
     const auto quote = harness.runner().Quote(
         *harness.runner().CreateSession(),
-        TokenRequest(RandomTokens(1, 1), tokens - 1), true);
+        TokenRequest(SmallTokens(1, 1), tokens - 1), true);
     ASSERT_TRUE(quote.ok()) << quote.status();
     ASSERT_GT(harness.BlocksUsed(), static_cast<uint64_t>(used));
   }
@@ -130,11 +133,9 @@ TEST_F(CudaEngineTest, TheTokensOfTheCpu) {
 TEST_F(CudaEngineTest, BatchInvariantTokens) {
   const std::string long_contexts =
       "random:" + TestData() + "/shapes/llama-7m-64k?dtype=bf16";
-  for (const std::string& model :
-       {GoldenModel("llama3"), GoldenModel("qwen3"), GoldenModel("gemma3_text"),
-        GoldenModel("mistral"), GoldenModel("deepseek_v3"),
-        GoldenModel("glm_moe_dsa"), GoldenModel("falcon_h1"),
-        GoldenModel("mamba2"), GoldenModel("qwen3_5_text"), long_contexts}) {
+  std::vector<std::string> models = {long_contexts};
+  for (const char* name : kDecoderNames) models.push_back(GoldenModel(name));
+  for (const std::string& model : models) {
     SCOPED_TRACE(model);
     EngineOptions options = OnGpu();
     options.batch_invariant = true;
@@ -143,6 +144,14 @@ TEST_F(CudaEngineTest, BatchInvariantTokens) {
     EngineHarness chunked(model, options);
     ASSERT_TRUE(alone.ok() && chunked.ok());
     auto requests = Requests(24);
+    // Of each model's context and vocabulary.
+    const int64_t context = alone.runner().loaded().max_context;
+    for (RequestOptions& request : requests) {
+      request.tokens.resize(
+          std::min(request.tokens.size(),
+                   static_cast<size_t>(context - request.max_tokens)));
+      for (int32_t& token : request.tokens) token %= 112;
+    }
     if (model == long_contexts) {
       requests.resize(4);
       for (size_t i = 0; i < 4; ++i)
@@ -165,9 +174,14 @@ TEST_F(CudaEngineTest, PreemptedAndEvicted) {
   constexpr int64_t kPrompt = 40;  // and one more each
   constexpr int64_t kGenerated = 200;
   for (const char* name :
-       {"llama3", "gemma3_text", "mistral", "gpt_oss", "deepseek_v3",
-        "glm_moe_dsa", "deepseek_v4", "gemma4_text", "falcon_h1", "mamba2",
-        "qwen3_5_text", "kimi_linear"}) {
+       {"llama3",         "gemma3_text",    "mistral",      "gpt_oss",
+        "deepseek_v3",    "glm_moe_dsa",    "deepseek_v4",  "gemma4_text",
+        "falcon_h1",      "mamba2",         "qwen3_5_text", "kimi_linear",
+        "phi3_longrope",  "llama4_text",    "deepseek_v32", "deepseek_v4_rates",
+        "hy_v4",          "mistral_large4", "glm5_next",    "minimax_m3",
+        "qwen3_next",     "nemotron_h",     "qwen3_moe",    "lfm2",
+        "minimax",        "linear_attn",    "mamba",        "rwkv7",
+        "recurrent_gemma"}) {
     SCOPED_TRACE(name);
     EngineOptions options = OnGpu();
     options.batch_invariant = true;
@@ -191,7 +205,7 @@ TEST_F(CudaEngineTest, PreemptedAndEvicted) {
     for (int64_t i = 0; i < kAtOnce; ++i) {
       const auto seed = static_cast<uint32_t>(i);
       requests.push_back(
-          TokenRequest(RandomTokens(seed, kPrompt + seed), kGenerated));
+          TokenRequest(SmallTokens(seed, kPrompt + seed), kGenerated));
       requests.back().sampling.temperature = i % 2 == 0 ? 0.0f : 0.8f;
       requests.back().sampling.seed = seed;
     }

@@ -1,6 +1,6 @@
 // Every family: prefixes shared, forked and rewound, saved and restored, its
 // tokens and their log-probabilities are those of a request alone, to the last
-// bit; and so on a GPU for each kind of cache.
+// bit, on a CPU and on a GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -166,16 +166,9 @@ std::vector<DeterminismCase> EveryDecoder() {
   return cases;
 }
 
-// What a cache may have in it: keys and values, of windows, of rope by length,
-// of chunks, shared by layers; rows that are latents, with keys of an indexer,
-// compressed; states; and what layers of experts write.
-std::vector<DeterminismCase> EveryCache() {
+std::vector<DeterminismCase> EveryDecoderOnGpu() {
   std::vector<DeterminismCase> cases;
-  for (const char* model :
-       {"llama2", "gemma3_text", "phi3_longrope", "llama4_text", "gemma4_text",
-        "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "deepseek_v4",
-        "deepseek_v4_rates", "hy_v4", "mistral_large4", "glm5_next",
-        "minimax_m3", "qwen3_next", "kimi_linear", "gpt_oss", "qwen3_moe"}) {
+  for (const char* model : kDecoderNames) {
     cases.push_back({model, model, DType::kF32, 0, Backend::kCuda});
   }
   return cases;
@@ -187,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EveryDecoderTest,
                            return std::string(info.param.name);
                          });
 INSTANTIATE_TEST_SUITE_P(Cuda, EveryDecoderTest,
-                         ::testing::ValuesIn(EveryCache()),
+                         ::testing::ValuesIn(EveryDecoderOnGpu()),
                          [](const auto& info) {
                            return std::string(info.param.name);
                          });

@@ -452,21 +452,24 @@ TEST(FamiliesTest, TheReadmeHasTheTable) {
 
 // What tests of all families iterate is all that is there: a new model that is
 // in no list would be tested by none.
-TEST(FamiliesTest, EveryDecoderIsInTheLists) {
+TEST(FamiliesTest, EveryModelIsInTheLists) {
   const auto device = *CreateCpuDevice(1, 0);
   const auto is_expert = [](const PartSpec& part) {
     return std::holds_alternative<MoeSpec>(part) ||
            std::holds_alternative<MlpMoeSpec>(part);
   };
-  std::set<std::string> decoders, recurrent, mixtures;
+  std::set<std::string> decoders, encoders, recurrent, mixtures;
   for (const auto& folder : ModelFolders()) {
     if (!std::filesystem::exists(folder / "golden.json")) continue;
     const auto files = OpenModelFiles(folder.string(), {});
     ASSERT_TRUE(files.ok()) << files.status();
     const auto plan = PlanModel(*files, *device, {});
     ASSERT_TRUE(plan.ok()) << folder << ": " << plan.status();
-    if ((*plan)->info().is_encoder) continue;
     const std::string name = folder.filename();
+    if ((*plan)->info().is_encoder) {
+      encoders.insert(name);
+      continue;
+    }
     decoders.insert(name);
     if ((*plan)->kv_layout().has_states()) recurrent.insert(name);
     const auto spec = DescribeDecoder(*files, *device);
@@ -479,6 +482,7 @@ TEST(FamiliesTest, EveryDecoderIsInTheLists) {
     return set;
   };
   EXPECT_EQ(listed(kDecoderNames), decoders);
+  EXPECT_EQ(listed(kEncoderNames), encoders);
   EXPECT_EQ(listed(kRecurrentNames), recurrent);
   EXPECT_EQ(listed(kMixtureNames), mixtures);
 }

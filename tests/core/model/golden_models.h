@@ -70,6 +70,40 @@ inline std::shared_ptr<const WeightSource> Widened(const WeightSource& source) {
   return wide;
 }
 
+// All matrices and vectors of float32 rounded to bf16.
+inline std::shared_ptr<const WeightSource> Narrowed(
+    const WeightSource& source) {
+  auto narrow = std::make_shared<MemoryWeights>(true);
+  for (const WeightInfo& info : source.weights()) {
+    std::vector<std::byte> stored(info.bytes);
+    EXPECT_TRUE(source.Read(info, 0, absl::MakeSpan(stored)).ok());
+    if (info.dtype != DType::kF32) {
+      narrow->Add(info, stored.data());
+      continue;
+    }
+    std::vector<uint16_t> values(info.bytes / sizeof(float));
+    for (size_t i = 0; i < values.size(); ++i) {
+      float value;
+      std::memcpy(&value, stored.data() + sizeof(value) * i, sizeof(value));
+      values[i] = F32ToBF16(value);
+    }
+    WeightInfo narrowed = info;
+    narrowed.dtype = DType::kBF16;
+    narrow->Add(std::move(narrowed), values.data());
+  }
+  return narrow;
+}
+
+// What is rounded to bf16, unit roundoff u = 2^-8, so often for each matrix:
+// before it and after it where layers hand on bf16, and its elements where they
+// were not bf16. `sensitivity` says how far logits move when all weights change
+// by 3e-7; independent errors of root mean square u / sqrt(3) in what the
+// matrices read and make move them like as large errors of the matrices.
+inline double Bf16Tolerance(const GoldenCase& golden, int roundings) {
+  return golden.sensitivity * std::sqrt(static_cast<double>(roundings)) *
+         0x1p-8 / std::sqrt(3.0) / 3e-7;
+}
+
 // "gpt2_bare" is gpt2 as the oldest files store it: names without prefix and
 // the masks beside the weights.
 inline std::shared_ptr<const WeightSource> BareGpt2(const WeightSource& gpt2) {

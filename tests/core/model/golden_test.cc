@@ -326,6 +326,45 @@ TEST_P(GoldenModel, QuantisedKvIsExactOverChunks) {
   }
 }
 
+// Of encoders those that are there in both.
+TEST(EncoderGoldenTest, BothConfigSpellingsAgree) {
+  const auto device = Cpu();
+  const std::vector<int32_t> text = {2, 60, 7, 9, 33, 41, 3};
+  int both = 0;
+  for (const char* name : kEncoderNames) {
+    if (!std::ifstream(Directory(name) + "/config_v5.json").good()) continue;
+    SCOPED_TRACE(name);
+    std::vector<ModelHarness::Logits> states;
+    for (const char* config : {"config.json", "config_v5.json"}) {
+      const auto model = LoadModel(Open(name, config), *device, {});
+      ASSERT_TRUE(model.ok()) << model.status();
+      states.push_back(RunChunks(**model, *device, text, 1 << 20));
+    }
+    EXPECT_EQ(states[0].size(), text.size());
+    EXPECT_EQ(states[0], states[1]);
+    ++both;
+  }
+  EXPECT_EQ(both, 2);
+}
+
+// Files in float32 with weights of bf16: what that does, and rounding the
+// inputs of matrices in some rows.
+TEST(NarrowedGoldenTest, RoundsAsPredicted) {
+  const auto device = Cpu();
+  for (const char* name : {"gpt2", "gpt2_bare", "gemma2", "llama2"}) {
+    SCOPED_TRACE(name);
+    ModelFiles files = Open(name, "config.json");
+    files.weights = Narrowed(*files.weights);
+    const auto model = LoadModel(files, *device, {});
+    ASSERT_TRUE(model.ok()) << model.status();
+    const GoldenCase golden = ReadGolden(Directory(name)).back();
+    const double error = GoldenError(
+        golden, RunChunks(**model, *device, golden.input_ids, 1 << 20));
+    EXPECT_LT(error, Bf16Tolerance(golden, 2));
+    EXPECT_GT(error, kTolerance) << "nothing was rounded";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, GoldenModel,
                          ::testing::ValuesIn(AllGoldenModels()),
                          [](const auto& info) {
