@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_join.h"
 #include "core/formats/describe.h"
+#include "core/formats/quantized_layer.h"
 #include "core/formats/sliced_source.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
@@ -17,6 +18,22 @@ namespace {
 
 constexpr std::string_view kLayer = ".wo_a";
 constexpr std::string_view kWeight = ".weight";
+
+// All of it is each group's.
+absl::Status AddOrders(const WeightInfo& info, int64_t groups,
+                       std::vector<SlicedTensor>* tensors) {
+  INLAY_RETURN_IF_ERROR(CheckOrder(info));
+  const std::string layer =
+      info.name.substr(0, info.name.size() - kInputPermutation.size());
+  for (int64_t g = 0; g < groups; ++g) {
+    SlicedTensor& tensor = tensors->emplace_back();
+    tensor.info = info;
+    tensor.info.name = FormattedString("%s.%d%s", layer, g, kInputPermutation);
+    tensor.is_slice = true;
+    tensor.slice.stored = &info;
+  }
+  return absl::OkStatus();
+}
 
 absl::Status AddGroups(const WeightInfo& info, int64_t groups,
                        std::vector<SlicedTensor>* tensors) {
@@ -131,9 +148,15 @@ absl::StatusOr<std::shared_ptr<const WeightSource>> PresentGroups(
   INLAY_ASSIGN_OR_RETURN(const int64_t groups,
                          JsonInt(config, "o_groups", 8, 1, int64_t{1} << 13));
   const std::string ending = std::string(kLayer) + std::string(kWeight);
+  const std::string order =
+      std::string(kLayer) + std::string(kInputPermutation);
   std::vector<SlicedTensor> tensors;
   bool any = false;
   for (const WeightInfo& info : stored->weights()) {
+    if (info.name.ends_with(order)) {
+      INLAY_RETURN_IF_ERROR(AddOrders(info, groups, &tensors));
+      continue;
+    }
     if (!info.name.ends_with(ending)) {
       tensors.push_back({info});
       continue;

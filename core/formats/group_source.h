@@ -19,7 +19,8 @@ inline constexpr size_t kMaxGateTensors = size_t{1} << 18;
 
 // `config`: config.json. Where model_type is "deepseek_v4",
 //   P.wo_a.weight [groups * rows, inputs]
-// becomes "P.wo_a.N.weight" [rows, inputs], o_groups of them; where it is
+// becomes "P.wo_a.N.weight" [rows, inputs], o_groups of them (each with the
+// input_permutation, where there is one); where it is
 // "recurrent_gemma",
 //   P.rg_lru.input_gate_weight [heads, w, w], inputs by outputs, and
 //   P.rg_lru.input_gate_bias [heads, w]

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "core/formats/describe.h"
 #include "core/formats/openelm_config.h"
+#include "core/formats/quantized_layer.h"
 #include "core/formats/sliced_source.h"
 #include "memory/formatted_string.h"
 #include "memory/status.h"
@@ -210,10 +211,12 @@ absl::StatusOr<std::optional<Layout>> ReadLayout(const Json& config) {
   return std::optional<Layout>();
 }
 
-// Where the part's name stands in "P.query_key_value.weight" or ".bias"; npos
-// for other names.
+// Where the part's name stands in "P.query_key_value.weight", ".bias" or
+// ".input_permutation"; npos for other names.
 size_t FindFused(std::string_view name, std::string_view fused) {
-  for (const std::string_view suffix : {".weight", ".bias"}) {
+  for (const std::string_view suffix :
+       {std::string_view(".weight"), std::string_view(".bias"),
+        kInputPermutation}) {
     if (!name.ends_with(suffix)) continue;
     const std::string_view layer = name.substr(0, name.size() - suffix.size());
     if (layer.ends_with(fused)) return layer.size() - fused.size();
@@ -308,6 +311,17 @@ absl::StatusOr<Layout> OfLayer(const WeightInfo& info, const Layout& layout) {
 
 absl::Status AddParts(const WeightInfo& info, size_t at, const Layout& layout,
                       std::vector<SlicedTensor>* tensors) {
+  if (info.name.ends_with(kInputPermutation)) {
+    INLAY_RETURN_IF_ERROR(CheckOrder(info));
+    // All of it is each part's.
+    for (const std::string_view part : layout.parts) {
+      std::string name = info.name;
+      name.replace(at, layout.fused.size(), part);
+      AddRows(info, std::move(name), 0, info.shape[0], info.shape[0], 1,
+              tensors);
+    }
+    return absl::OkStatus();
+  }
   if (!layout.rows_of_layers.empty()) {
     INLAY_ASSIGN_OR_RETURN(const Layout own, OfLayer(info, layout));
     return AddRowParts(info, at, own, tensors);

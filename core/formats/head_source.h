@@ -33,7 +33,7 @@ namespace inlay {
 //                    P.query_key_value  [(heads, kv_heads, kv_heads) *
 //                    head_dim]
 // being rows of a weight and a bias, become "P.q_proj", "P.k_proj" and
-// "P.v_proj"; and of
+// "P.v_proj" (each with the input_permutation, where there is one); and of
 //   gte, new         P.up_gate_proj     [up, gate]
 // come "P.up_proj" and "P.gate_proj"; and of
 //   openelm          P.ffn.proj_1       [gate, up]

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "core/formats/describe.h"
 #include "core/formats/stored_tensor.h"
 #include "memory/formatted_string.h"
@@ -139,6 +140,15 @@ absl::StatusOr<Grouping> IndexedGroups(const std::string& layer,
   return grouping;
 }
 
+absl::Status CheckOrder(const WeightInfo& info) {
+  if (info.shape.size() == 1 && info.bytes > 0 && info.dtype == DType::kI32) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(FormattedString(
+      "tensor %s is %s [%s]; allowed: a vector of i32", Quoted(info.name),
+      DTypeName(info.dtype), absl::StrJoin(info.shape, ", ")));
+}
+
 absl::Status LoadNibbles(const WeightSource& stored, const WeightInfo& codes,
                          Band& band) {
   const int64_t pairs = codes.shape[1];
@@ -163,7 +173,7 @@ QuantizedLayer::QuantizedLayer(const std::string& layer, CodeKind kind,
   weight_.rows_are_outputs = true;
   weight_.bytes = static_cast<uint64_t>(n) *
                   RowBytes(weight_.dtype, static_cast<size_t>(k));
-  permutation_.name = layer + ".input_permutation";
+  permutation_.name = layer + std::string(kInputPermutation);
   permutation_.dtype = DType::kI32;
   permutation_.shape = {k};
   permutation_.bytes = static_cast<uint64_t>(k) * sizeof(int32_t);

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -65,6 +66,11 @@ absl::StatusOr<Grouping> ContiguousGroups(const std::string& layer, int64_t k,
 absl::StatusOr<Grouping> IndexedGroups(const std::string& layer,
                                        absl::Span<const int32_t> index,
                                        int64_t groups);
+
+// Behind a layer's name: its QuantizedLayer::permutation().
+inline constexpr std::string_view kInputPermutation = ".input_permutation";
+// INVALID_ARGUMENT naming a tensor of such a name that is no vector of i32.
+absl::Status CheckOrder(const WeightInfo& info);
 
 // Rows of a layer on their way into blocks.
 struct Band {

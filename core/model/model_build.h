@@ -51,6 +51,7 @@ inline constexpr std::string_view kOpNames[] = {
     "elementwise",
     "embedding",
     "expanded_attention",
+    "expert_columns",
     "expert_fetch",
     "expert_linear",
     "fused_linear",

@@ -247,6 +247,7 @@ absl::StatusOr<WeightLoader::Pending> WeightLoader::Begin(
     const std::string& name, int64_t n, int64_t k) {
   Pending pending;
   INLAY_ASSIGN_OR_RETURN(const DType dtype, MatrixDType(name, n, k));
+  INLAY_RETURN_IF_ERROR(CheckOrder(name));
   if (!files_.random) pending.info = Lookup(name);
   pending.view = MatrixView(nullptr, dtype, n, k);
   Plan({name, {n, k}, std::nullopt, pending.info});
@@ -350,6 +351,7 @@ absl::Status WeightLoader::Widen(const std::string& name,
           info->name, DTypeName(info->dtype)));
     }
   }
+  INLAY_RETURN_IF_ERROR(CheckOrder(name));
   if (info != nullptr) shape = info->shape;
   // Two blocks may read behind one norm (LongCat-Flash's).
   const bool again = planned_names_.contains(name);
@@ -441,35 +443,6 @@ absl::StatusOr<const float*> WeightLoader::Taps(
     first += part.n;
   }
   return Constants(taps);
-}
-
-absl::StatusOr<const int32_t*> WeightLoader::Indices(const std::string& name,
-                                                     int64_t size) {
-  INLAY_ASSIGN_OR_RETURN(const WeightInfo* info, Find(name, {size}));
-  if (info->dtype != DType::kI32) {
-    return absl::InvalidArgumentError(
-        FormattedString("tensor \"%s\" is stored as %s; indices must be i32",
-                        info->name, DTypeName(info->dtype)));
-  }
-  INLAY_RETURN_IF_ERROR(Count(0, info->bytes));
-  if (mode_ == Mode::kPlan) return nullptr;
-  Buffer staging;
-  INLAY_ASSIGN_OR_RETURN(const std::byte* bytes, Bytes(*info, staging));
-  std::vector<int32_t> indices(static_cast<size_t>(size));
-  std::memcpy(indices.data(), bytes, info->bytes);
-  for (const int32_t index : indices) {
-    if (index < 0 || index >= size) {
-      return absl::InvalidArgumentError(FormattedString(
-          "tensor \"%s\" has the index %d; it must be in [0, %d)", info->name,
-          index, size));
-    }
-  }
-  INLAY_ASSIGN_OR_RETURN(std::byte * data, Allocate(info->bytes));
-  INLAY_RETURN_IF_ERROR(WriteAll(
-      data,
-      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(indices.data()),
-                          info->bytes)));
-  return reinterpret_cast<const int32_t*>(data);
 }
 
 absl::StatusOr<const int32_t*> WeightLoader::IndexTable(const std::string& name,

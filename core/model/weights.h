@@ -163,9 +163,19 @@ class WeightLoader {
   const WeightInfo* InfoOf(const std::string& name) const {
     return Lookup(name);
   }
-  // A vector [size] of indices of inputs: i32, each in [0, size). Null when
-  // planning.
-  absl::StatusOr<const int32_t*> Indices(const std::string& name, int64_t size);
+  // Of quantised layers (quantized_source.h): whether the columns of
+  // "<layer>.weight" have an order of their own, and whether that of two layers
+  // is the same; it is read when planning, too.
+  bool HasOrder(const std::string& layer) const;
+  absl::StatusOr<bool> HaveOneOrder(const std::string& one,
+                                    const std::string& other) const;
+  // Which input each of the `k` columns takes, layer by layer; of one without
+  // an order: its own. Null when planning.
+  absl::StatusOr<const int32_t*> Orders(absl::Span<const std::string> layers,
+                                        int64_t k);
+  // Whoever loads a layer's matrix minds its order, which Orders() implies:
+  // others do not get it (UNIMPLEMENTED).
+  void TakesOrder(const std::string& layer) { ordered_.insert(layer); }
   // A table [rows, columns] of i32 or i64, each in [0, end), those of a row
   // different, row by row. Null when planning.
   absl::StatusOr<const int32_t*> IndexTable(const std::string& name,
@@ -220,6 +230,10 @@ class WeightLoader {
     TensorView view;
   };
   absl::StatusOr<Pending> Begin(const std::string& name, int64_t n, int64_t k);
+  // UNIMPLEMENTED where a matrix has an order and TakesOrder() was not called.
+  absl::Status CheckOrder(const std::string& name) const;
+  // One of Orders().
+  absl::Status ReadOrder(const std::string& layer, int64_t k, int32_t* inputs);
   // Matrix(), Stacked(), Packed() and StackedVector() of what is not there yet.
   absl::StatusOr<TensorView> LoadMatrix(const std::string& name, int64_t n,
                                         int64_t k);
@@ -288,6 +302,7 @@ class WeightLoader {
   std::map<std::string, const float*> shared_vectors_;
   std::vector<PlannedWeight> planned_;
   std::unordered_set<std::string> planned_names_;
+  std::unordered_set<std::string> ordered_;  // layers of TakesOrder()
   WeightStorage storage_;
   // Its own: the device's pool may be running another model's step.
   std::unique_ptr<ThreadPool> pool_;

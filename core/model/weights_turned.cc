@@ -72,6 +72,7 @@ absl::Status WeightLoader::WidenTable(const std::string& name, int64_t n,
       info == nullptr ? nullptr : FindBlockCodec(info->dtype);
   if (codec == nullptr) return Widen(name, {n, k}, VectorKind::kBias, values);
   INLAY_ASSIGN_OR_RETURN(info, Find(name, {n, k}));
+  INLAY_RETURN_IF_ERROR(CheckOrder(name));
   Plan({name, info->shape, VectorKind::kBias, info});
   INLAY_RETURN_IF_ERROR(Count(static_cast<uint64_t>(n * k), info->bytes));
   if (mode_ == Mode::kPlan) return absl::OkStatus();

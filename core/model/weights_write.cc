@@ -189,6 +189,7 @@ absl::StatusOr<DType> WeightLoader::PlanPacked(absl::Span<const Rows> parts,
                          MatrixDType(parts.front().name, parts.front().n, k));
   for (const Rows& part : parts) {
     INLAY_RETURN_IF_ERROR(MatrixDType(part.name, part.n, k).status());
+    INLAY_RETURN_IF_ERROR(CheckOrder(part.name));
     Plan({part.name,
           {part.n, k},
           std::nullopt,

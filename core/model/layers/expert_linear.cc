@@ -60,7 +60,17 @@ absl::StatusOr<ExpertLinearDesc> ExpertLinear::Describe(
   return desc;
 }
 
-bool ExpertLinear::CanStack(const Experts& experts, const ModelBuild& build) {
+absl::StatusOr<bool> ExpertLinear::CanStack(const Experts& experts,
+                                            const ModelBuild& build) {
+  for (const std::vector<LinearSpec>& layers : experts) {
+    for (const LinearSpec& layer : layers) {
+      INLAY_ASSIGN_OR_RETURN(
+          const bool is_one,
+          build.weights.HaveOneOrder(layers.front().name, layer.name));
+      if (!is_one) return false;
+    }
+  }
+  if (!build.on_cpu()) return true;
   // Each layer's input has the observer's name for it, and each matrix is lent
   // by its own.
   if (build.input_observer != nullptr || build.expert_lender != nullptr) {
@@ -89,12 +99,77 @@ absl::StatusOr<ExpertLinear> ExpertLinear::Create(
   desc.gemm.output =
       output == LinearOutput::kFloat ? DType::kF32 : build.activation;
   desc.gemm.batch_invariant = build.batch_invariant;
-  INLAY_RETURN_IF_ERROR(
-      linear.Choose(desc, CommonInputCodes(experts, build), gate, build));
+  INLAY_RETURN_IF_ERROR(linear.LoadOrders(experts, desc, build));
+  desc.row_a_slot |= linear.is_ordered();
+  // As of dense layers, what rounds x takes no order.
+  const InputCodes codes = linear.is_ordered()
+                               ? InputCodes::kNone
+                               : CommonInputCodes(experts, build);
+  INLAY_RETURN_IF_ERROR(linear.Choose(desc, codes, gate, build));
   INLAY_RETURN_IF_ERROR(linear.Load(experts, place, build));
   INLAY_RETURN_IF_ERROR(linear.LoadBiases(experts, build));
   linear.ObserveAs(experts, build);
   return linear;
+}
+
+absl::Status ExpertLinear::LoadOrders(const Experts& experts,
+                                      const ExpertLinearDesc& desc,
+                                      ModelBuild& build) {
+  std::vector<std::string> layers;
+  bool any = false;
+  for (const std::vector<LinearSpec>& own : experts) {
+    layers.push_back(own.front().name);
+    for (const LinearSpec& layer : own) {
+      INLAY_ASSIGN_OR_RETURN(const bool is_one, build.weights.HaveOneOrder(
+                                                    layers.back(), layer.name));
+      if (is_one) continue;
+      return absl::UnimplementedError(FormattedString(
+          "tensor \"%s.weight\" has its inputs in another order (act order) "
+          "than \"%s.weight\", allowed: one order where both are one matrix",
+          layer.name, layers.back()));
+    }
+    any |= build.weights.HasOrder(layers.back());
+  }
+  if (!any) return absl::OkStatus();
+  ExpertColumnsDesc columns;
+  columns.width = desc.gemm.k;
+  columns.num_experts = desc.num_experts;
+  columns.top_k = desc.top_k;
+  columns.row_a_slot = desc.row_a_slot;
+  columns.activation = build.activation;
+  INLAY_ASSIGN_OR_RETURN(
+      columns_,
+      build.kernels.Choose("expert_columns", ExpertColumnsTable(), columns));
+  INLAY_ASSIGN_OR_RETURN(orders_, build.weights.Orders(layers, desc.gemm.k));
+  // The others of each have the same.
+  for (const std::vector<LinearSpec>& own : experts) {
+    for (const LinearSpec& layer : own) build.weights.TakesOrder(layer.name);
+  }
+  return absl::OkStatus();
+}
+
+size_t ExpertLinear::OrderedBytes(int64_t tokens) const {
+  if (!is_ordered()) return 0;
+  constexpr size_t kAlignment = 256;
+  const ExpertColumnsDesc& desc = columns_.desc;
+  const size_t bytes =
+      MatrixView(nullptr, desc.activation, tokens * desc.top_k, desc.width)
+          .bytes();
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+absl::StatusOr<TensorView> ExpertLinear::Ordered(const TensorView& x,
+                                                 const RoutingParams& routed,
+                                                 int64_t slots, void* workspace,
+                                                 Stream& stream) const {
+  ExpertColumnsParams params;
+  params.x = x;
+  params.orders = orders_;
+  params.experts = routed.experts;
+  params.y = MatrixView(workspace, columns_.desc.activation, slots,
+                        columns_.desc.width);
+  INLAY_RETURN_IF_ERROR(columns_.Run(params, stream));
+  return params.y;
 }
 
 absl::Status ExpertLinear::Choose(ExpertLinearDesc desc, InputCodes input_codes,
@@ -281,7 +356,9 @@ void ExpertLinear::Observe(const TensorView& x,
                            const RoutingParams& routed) const {
   observer_->OnInput(names_.front() + std::string(kAllExperts), x);
   const int64_t k = x.cols();
-  const int slots_a_row = op_.desc.row_a_slot ? 1 : op_.desc.top_k;
+  const bool row_a_slot =
+      is_ordered() ? columns_.desc.row_a_slot : op_.desc.row_a_slot;
+  const int slots_a_row = row_a_slot ? 1 : op_.desc.top_k;
   std::vector<float> rows;
   for (size_t expert = 0; expert < names_.size(); ++expert) {
     const int32_t first = routed.offsets[expert];
@@ -320,7 +397,13 @@ absl::Status ExpertLinear::Forward(const TensorView& x,
                                    const TensorView& y, void* workspace,
                                    Stream& stream, bool activates) const {
   if (observer_ != nullptr) Observe(x, routed);
-  const ExpertLinearParams params = Params(x, routed, y, workspace);
+  ExpertLinearParams params = Params(x, routed, y, workspace);
+  if (is_ordered()) {
+    INLAY_ASSIGN_OR_RETURN(params.x,
+                           Ordered(x, routed, y.rows(), workspace, stream));
+    params.workspace = static_cast<std::byte*>(workspace) +
+                       OrderedBytes(y.rows() / op_.desc.top_k);
+  }
   if (lender_ != nullptr) return ForwardLent(params, stream);
   if (activates || !gated()) return op_.Run(params, stream);
   ExpertLinearDesc plain = op_.desc;

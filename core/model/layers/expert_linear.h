@@ -10,6 +10,7 @@
 #include "core/model/expert_lender.h"
 #include "core/model/layers/linear.h"
 #include "core/model/model_build.h"
+#include "kernels/moe/expert_columns.h"
 #include "kernels/moe/expert_linear.h"
 #include "kernels/moe/routing.h"
 
@@ -26,6 +27,8 @@ class ExpertLinear {
 
   ExpertLinear() = default;
   // UNIMPLEMENTED naming the tensor where experts differ in their format.
+  // Layers of one expert whose columns have orders of their own have the same
+  // (CanStack).
   // `row_a_slot`: see ExpertLinearDesc. kHost is not for CPUs; Forward then
   // wants UseSlots(). `gate`, if not null: what becomes of gates and ups, where
   // one kernel does both (gated()).
@@ -34,9 +37,11 @@ class ExpertLinear {
       ModelBuild& build, ExpertPlace place = ExpertPlace::kDevice,
       const ActivationDesc* gate = nullptr);
 
-  // On CPU: whether each expert's layers may be one matrix, which is so where
-  // matrices are packed: otherwise the files' own pages are used as they are.
-  static bool CanStack(const Experts& experts, const ModelBuild& build);
+  // Whether each expert's layers may be one matrix, which is so where their
+  // columns have one order and, on CPU, matrices are packed: otherwise the
+  // files' own pages are used as they are.
+  static absl::StatusOr<bool> CanStack(const Experts& experts,
+                                       const ModelBuild& build);
 
   int64_t outputs() const { return op_.desc.gemm.n; }
   // Whether Forward gives function(gate) * up, in y's first half.
@@ -47,7 +52,7 @@ class ExpertLinear {
   bool may_chain() const {
     return (Linear::IsFusedRow(op_.row->name) ||
             op_.row->name == Linear::kFloatRow) &&
-           stacked_.table == nullptr;
+           stacked_.table == nullptr && !is_ordered();
   }
   // On the device: all experts', one after another; to be read.
   TensorView matrices() const {
@@ -57,7 +62,7 @@ class ExpertLinear {
   }
   const float* bias() const { return bias_; }  // [experts, n] or null
   size_t KernelBytes(int64_t tokens) const {
-    return op_.WorkspaceBytes(tokens);
+    return OrderedBytes(tokens) + op_.WorkspaceBytes(tokens);
   }
   // The bytes of one expert.
   size_t expert_bytes() const { return expert_bytes_; }
@@ -70,11 +75,13 @@ class ExpertLinear {
     stacked_.table = table;
   }
   // Whether it may round x, with enough slots.
-  bool may_round() const { return Linear::IsRoundingRow(op_.row->name); }
+  bool may_round() const {
+    return Linear::IsRoundingRow(op_.row->name) && !is_ordered();
+  }
   // How Forward rounds x where there are so many slots; ForwardRounded takes
   // these.
   RowRounding RoundingOf(int64_t slots) const {
-    return observer_ != nullptr || lender_ != nullptr
+    return observer_ != nullptr || lender_ != nullptr || is_ordered()
                ? RowRounding::kNone
                : ExpertRounding(*op_.row, op_.desc, slots);
   }
@@ -91,6 +98,12 @@ class ExpertLinear {
   // But for what tokens go to experts.
   static absl::StatusOr<ExpertLinearDesc> Describe(const Experts& experts,
                                                    const ModelBuild& build);
+  // Where columns have orders of their own.
+  absl::Status LoadOrders(const Experts& experts, const ExpertLinearDesc& desc,
+                          ModelBuild& build);
+  bool is_ordered() const { return columns_.row != nullptr; }
+  // Of what columns_ makes.
+  size_t OrderedBytes(int64_t tokens) const;
   absl::Status Choose(ExpertLinearDesc desc, InputCodes input_codes,
                       const ActivationDesc* gate, const ModelBuild& build);
   ExpertLinearParams Params(const TensorView& x, const RoutingParams& routed,
@@ -107,12 +120,18 @@ class ExpertLinear {
   absl::StatusOr<std::vector<std::vector<WeightLoader::Rows>>> Parts(
       const Experts& experts, const ModelBuild& build) const;
   absl::Status LoadBiases(const Experts& experts, ModelBuild& build);
+  // Rows of x as the experts' columns have their inputs, a slot each.
+  absl::StatusOr<TensorView> Ordered(const TensorView& x,
+                                     const RoutingParams& routed, int64_t slots,
+                                     void* workspace, Stream& stream) const;
   // One expert after another, so that one matrix is there at a time.
   absl::Status ForwardLent(ExpertLinearParams params, Stream& stream) const;
   void ObserveAs(const Experts& experts, const ModelBuild& build);
   void Observe(const TensorView& x, const RoutingParams& routed) const;
 
   Op<ExpertLinearDesc, ExpertLinearParams> op_;
+  Op<ExpertColumnsDesc, ExpertColumnsParams> columns_;  // no row: as inputs are
+  const int32_t* orders_ = nullptr;     // null when planning, too
   std::vector<const std::byte*> each_;  // on CPU
   ExpertMatrices stacked_;              // elsewhere
   const std::byte* host_ = nullptr;

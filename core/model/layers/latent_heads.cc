@@ -138,7 +138,7 @@ absl::StatusOr<LatentHeads> LatentHeads::Create(const LatentAttentionSpec& spec,
     return CreateApart(spec, build);
   }
   const std::string name = spec.up.name + ".weight";
-  if (build.weights.Has(spec.up.name + ".input_permutation")) {
+  if (build.weights.HasOrder(spec.up.name)) {
     return absl::UnimplementedError(FormattedString(
         "tensor \"%s\" has its inputs in another order (act order), allowed "
         "for latent attention: the order of the latent",

@@ -15,10 +15,6 @@ namespace {
 constexpr std::string_view kFp8Row = "cuda_fp8";
 constexpr std::string_view kInt8Row = "cuda_int8";
 
-std::string PermutationName(const LinearSpec& spec) {
-  return spec.name + ".input_permutation";
-}
-
 }  // namespace
 
 absl::StatusOr<Linear> Linear::Choose(int64_t n, int64_t k, DType weight,
@@ -177,15 +173,15 @@ absl::StatusOr<Linear> Linear::Create(const LinearSpec& spec,
                                       LinearOutput output, ModelBuild& build) {
   const std::string name = spec.name + std::string(spec.suffix);
   Linear linear;
-  if (spec.transposed) {
+  const bool permuted = build.weights.HasOrder(spec.name);
+  // Quantised layers are never stored so.
+  if (spec.transposed && !permuted) {
     INLAY_ASSIGN_OR_RETURN(const TensorView weight,
                            build.weights.Transposed(name, spec.n, spec.k));
     INLAY_ASSIGN_OR_RETURN(linear, Over(weight, output, build));
   } else {
     INLAY_ASSIGN_OR_RETURN(const DType dtype,
                            build.weights.MatrixDType(name, spec.n, spec.k));
-    const std::string permutation = PermutationName(spec);
-    const bool permuted = build.weights.Has(permutation);
     INLAY_ASSIGN_OR_RETURN(
         linear,
         Choose(spec.n, spec.k, dtype, permuted,
@@ -193,7 +189,7 @@ absl::StatusOr<Linear> Linear::Create(const LinearSpec& spec,
     INLAY_RETURN_IF_ERROR(linear.ChooseByValues(name, build));
     if (permuted) {
       INLAY_ASSIGN_OR_RETURN(linear.permutation_,
-                             build.weights.Indices(permutation, spec.k));
+                             build.weights.Orders({spec.name}, spec.k));
     }
     INLAY_ASSIGN_OR_RETURN(linear.weight_,
                            linear.is_packed()
@@ -223,7 +219,7 @@ bool Linear::CanStack(absl::Span<const LinearSpec> specs,
   std::vector<WeightLoader::Rows> weights;
   for (const LinearSpec& spec : specs) {
     weights.push_back({spec.name + std::string(spec.suffix), spec.n});
-    if (spec.transposed || build.weights.Has(PermutationName(spec))) {
+    if (spec.transposed || build.weights.HasOrder(spec.name)) {
       return false;
     }
   }

@@ -182,8 +182,9 @@ absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
     inputs.front().push_back(expert.input);
     outputs.push_back({expert.output});
   }
-  if (build.on_cpu() && first.input.size() > 1 &&
-      !ExpertLinear::CanStack(inputs.front(), build)) {
+  INLAY_ASSIGN_OR_RETURN(const bool stacks,
+                         ExpertLinear::CanStack(inputs.front(), build));
+  if (first.input.size() > 1 && !stacks) {
     inputs.assign(first.input.size(), {});
     for (const MlpSpec& expert : spec.experts) {
       for (size_t i = 0; i < inputs.size(); ++i) {
@@ -195,11 +196,13 @@ absl::Status Moe::CreateExperts(const MoeSpec& spec, ModelBuild& build) {
                           build.expert_slots < num_experts_;
   const ExpertPlace place =
       keeps_some ? ExpertPlace::kHost : ExpertPlace::kDevice;
+  // What becomes of gates and ups is the product's where they are one.
+  const bool makes_both = !weighs && inputs.size() == 1;
   for (const ExpertLinear::Experts& input : inputs) {
     INLAY_ASSIGN_OR_RETURN(
         input_.emplace_back(),
         ExpertLinear::Create(input, top_k, false, LinearOutput::kActivation,
-                             build, place, weighs ? nullptr : &desc));
+                             build, place, makes_both ? &desc : nullptr));
   }
   INLAY_ASSIGN_OR_RETURN(
       output_, ExpertLinear::Create(outputs, top_k, true, LinearOutput::kFloat,
@@ -460,7 +463,8 @@ bool Moe::DescribeShared(LinearChainDesc* desc) const {
   const size_t first = desc->stages.size() - 2;
   desc->shared_width = output.k;
   desc->shared_gated = shared_gated_;
-  return input.gemm.weight == desc->stages[first].gemm.weight &&
+  return !input.gemm.permuted && !output.permuted &&
+         input.gemm.weight == desc->stages[first].gemm.weight &&
          output.weight == desc->stages[first + 1].gemm.weight &&
          input.function == desc->stages[first].function &&
          input.limit == desc->stages[first].limit &&

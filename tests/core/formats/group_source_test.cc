@@ -52,6 +52,39 @@ absl::Status PresentGates(const Json& config, const std::string& name,
   return PresentGroups(config, stored).status();
 }
 
+// Each of wo_a's groups has the order of its columns.
+TEST(GroupSourceTest, EachGroupHasTheOrderOfItsColumns) {
+  const auto stored = std::make_shared<MemoryWeights>(true);
+  const std::vector<float> weight = Counted(12);
+  const std::vector<int32_t> order = {2, 0, 1};
+  stored->Add("a.wo_a.weight", DType::kF32, {4, 3}, weight.data());
+  stored->Add("a.wo_a.input_permutation", DType::kI32, {3}, order.data());
+  const Json config = {{"model_type", "deepseek_v4"}, {"o_groups", 2}};
+  const auto source = PresentGroups(config, stored);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ((*source)->weights().size(), 4u);
+  for (const char* name :
+       {"a.wo_a.0.input_permutation", "a.wo_a.1.input_permutation"}) {
+    const WeightInfo* info = (*source)->Find(name);
+    ASSERT_NE(info, nullptr) << name;
+    std::vector<int32_t> got(order.size());
+    EXPECT_TRUE(
+        (*source)
+            ->Read(*info, 0,
+                   absl::MakeSpan(reinterpret_cast<std::byte*>(got.data()),
+                                  info->bytes))
+            .ok());
+    EXPECT_EQ(got, order);
+  }
+  EXPECT_THAT(GateValues(**source, "a.wo_a.1.weight"),
+              ElementsAre(6, 7, 8, 9, 10, 11));
+  stored->Add("b.wo_a.input_permutation", DType::kF32, {3}, weight.data());
+  const auto refused = PresentGroups(config, stored);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("b.wo_a.input_permutation"));
+}
+
 TEST(GroupSourceTest, GatesOfHeads) {
   const auto stored = std::make_shared<MemoryWeights>(true);
   const std::vector<float> weight = Counted(12), bias = Counted(6);

@@ -87,6 +87,42 @@ TEST(HeadSourceTest, PartsAreTheRowsOfTheirHeads) {
   }
 }
 
+// All parts read the same inputs.
+TEST(HeadSourceTest, EachPartHasTheOrderOfItsColumns) {
+  const std::string name = std::string(kLayer) + "query_key_value";
+  const std::vector<int32_t> order = {3, 0, 4, 1, 2};
+  const auto stored = Stored(true);
+  stored->Add(name + ".input_permutation", DType::kI32, {kInputs},
+              order.data());
+  const auto source = PresentHeads(HeadsConfig(), stored);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ((*source)->Find(name + ".input_permutation"), nullptr);
+  for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
+    const WeightInfo* info =
+        (*source)->Find(std::string(kLayer) + part + ".input_permutation");
+    ASSERT_NE(info, nullptr) << part;
+    EXPECT_EQ(info->shape, std::vector<int64_t>{kInputs});
+    std::vector<int32_t> got(order.size());
+    EXPECT_TRUE(
+        (*source)
+            ->Read(*info, 0,
+                   absl::MakeSpan(reinterpret_cast<std::byte*>(got.data()),
+                                  info->bytes))
+            .ok());
+    EXPECT_EQ(got, order);
+  }
+  for (const bool is_float : {false, true}) {
+    const auto bad = Stored(true);
+    bad->Add(name + ".input_permutation", is_float ? DType::kF32 : DType::kI32,
+             is_float ? std::vector<int64_t>{kInputs} : std::vector<int64_t>{},
+             order.data());
+    const auto refused = PresentHeads(HeadsConfig(), bad);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(refused.status().message()),
+                HasSubstr(name + ".input_permutation"));
+  }
+}
+
 // Of one column: rows are their own numbers.
 std::vector<uint16_t> RowsOf(const Json& config, std::string_view fused,
                              const char* part, int64_t count) {
