@@ -16,13 +16,14 @@ using ::inlay::testing::WithOrders;
 // (rounded_models.h); what is not in order moves them by the whole.
 constexpr double kRounded = 0.1;
 
-// Of few tokens and many, and by the kernels of plain matrices.
+// Of few tokens and many, and by the kernels of plain matrices. deepseek_v4 is
+// the CPU's alone: its table of experts by tokens has no room for all experts.
 TEST(ActOrderCuda, EveryKindOfExperts) {
   const auto gpu = CreateCudaDevice(0, 0);
   if (!gpu.ok()) GTEST_SKIP() << "needs a GPU: " << gpu.status();
   const auto cpu = Cpu();
-  for (const char* name : {"mixtral", "qwen2_moe", "gpt_oss", "nemotron_h",
-                           "deepseek_v4", "recurrent_gemma"}) {
+  for (const char* name :
+       {"mixtral", "qwen2_moe", "gpt_oss", "nemotron_h", "recurrent_gemma"}) {
     ModelFiles files = Open(name, "config.json");
     files.config = WithoutChoices(files.config);
     files.weights = Widened(*files.weights);
