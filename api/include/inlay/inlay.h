@@ -725,7 +725,8 @@ typedef struct inlay_request_options {
   /* Since 7. */
   int32_t embedding;    /* INLAY_EMBEDDING_*; default NONE. Otherwise an EMBEDDING event comes and nothing is generated; max_tokens must
                            be 0 or -1, and logits, score_prompt and resume are not for it. Encoders need it or `classification`,
-                           and at least as many max_batch_tokens as the input has: they compute it in one step */
+                           and at least as many max_batch_tokens as the input has: they compute it in one step. Many texts are a
+                           request each, in sessions of their own: what is submitted before a step is computed together */
   uint32_t normalise;   /* 1: scaled to length 1; default 0. DEFAULT does what the model's files say */
   /* Since 9. */
   const char* text_pair; /* a second text beside `text`, for encoders: both are joined as the tokenizer joins pairs (BERT: [CLS] text
