@@ -27,7 +27,7 @@ class QuantizedEncoder : public ::testing::TestWithParam<const char*> {
     const DrawnFamily drawn = DrawFamily(config, dtype);
     const auto chosen = RunTexts(drawn.files, nullptr);
     ASSERT_EQ(chosen.size(), EncoderTexts().size());
-    if (testing::kSanitized) return;  // the rest is arithmetic
+    if (::inlay::testing::kSanitized) return;  // the rest is arithmetic
     const auto scalar = RunTexts(drawn.files, "cpu_scalar");
     TellsNobody nobody;
     EXPECT_TRUE(RunTexts(drawn.files, nullptr, &nobody) == chosen) << "apart";
