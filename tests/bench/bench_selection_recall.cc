@@ -2,13 +2,11 @@
 // model here was trained for: 8B's heads (8 KV heads of 128, 4 queries each),
 // keys and queries of normally distributed numbers, and in every KV head one
 // key more at a random place, which one of the four queries asks for: their
-// product, scaled, is what the table's column says (a random one is normally
-// distributed, with a deviation of 1; with 11 the key has a third of all weight
-// at 65,536 keys). Printed are the share of such keys that are among what is
-// selected, and how far attention over that lies from dense attention: the
-// difference's length over the dense output's, a mean over the queries that
-// ask. With "best" those blocks are selected that have the most weight, summed
-// over a KV head's queries.
+// product, scaled, is what the first column says (a random one is normally
+// distributed, with a deviation of 1). Printed are the key's share of its
+// query's weight and how many of such keys are among what is selected; "best":
+// were those blocks selected that have the most weight, summed over a KV head's
+// queries.
 //
 //   bench_selection_recall [threads]
 #include <algorithm>
@@ -36,18 +34,16 @@ using Row = std::array<float, kDim>;
 
 // One sequence, its query and, in each KV head, the key that is asked for.
 struct Problem {
-  Problem(int length, double product, std::mt19937& rng)
-      : keys(kKvHeads), values(kKvHeads) {
+  Problem(int length, double product, std::mt19937& rng) : keys(kKvHeads) {
     std::normal_distribution<float> normal;
     for (Row& row : q) {
       for (float& x : row) x = normal(rng);
     }
     for (int head = 0; head < kKvHeads; ++head) {
-      for (auto* rows : {&keys[head], &values[head]}) {
-        rows->resize(static_cast<size_t>(length));
-        for (Row& row : *rows) {
-          for (float& x : row) x = normal(rng);
-        }
+      std::vector<Row>& rows = keys[static_cast<size_t>(head)];
+      rows.resize(static_cast<size_t>(length));
+      for (Row& row : rows) {
+        for (float& x : row) x = normal(rng);
       }
       // Neither in the first block nor in the last two, which all see.
       const int at =
@@ -80,44 +76,18 @@ struct Problem {
   }
 
   std::array<Row, kKvHeads * kGroup> q;
-  std::vector<std::vector<Row>> keys, values;
+  std::vector<std::vector<Row>> keys;  // [kKvHeads][length]
   std::array<int, kKvHeads> wanted_key;
 };
 
 using Blocks = std::vector<int32_t>;  // positions / kSelectBlock
 
-struct Found {
-  int keys = 0;
-  double distance = 0.0;
-
-  void Add(const Problem& problem, int head, const std::vector<double>& weights,
-           const Blocks& blocks) {
-    const int wanted =
-        problem.wanted_key[static_cast<size_t>(head)] / kSelectBlock;
-    keys += std::count(blocks.begin(), blocks.end(), wanted) > 0 ? 1 : 0;
-    std::vector<double> all(kDim), some(kDim);
-    double of_all = 0.0, of_some = 0.0;
-    const auto add = [&](size_t key, std::vector<double>& sums, double& sum) {
-      for (size_t d = 0; d < kDim; ++d) {
-        sums[d] += weights[key] * problem.values[head][key][d];
-      }
-      sum += weights[key];
-    };
-    for (size_t key = 0; key < weights.size(); ++key) add(key, all, of_all);
-    for (const int32_t block : blocks) {
-      for (int i = 0; i < kSelectBlock; ++i) {
-        add(static_cast<size_t>(block * kSelectBlock + i), some, of_some);
-      }
-    }
-    double difference = 0.0, whole = 0.0;
-    for (size_t d = 0; d < kDim; ++d) {
-      const double dense = all[d] / of_all;
-      difference += std::pow(some[d] / of_some - dense, 2);
-      whole += dense * dense;
-    }
-    distance += std::sqrt(difference / whole);
-  }
-};
+// Whether the head's key is among them: 1 or 0.
+int Holds(const Problem& problem, int head, const Blocks& blocks) {
+  const int wanted =
+      problem.wanted_key[static_cast<size_t>(head)] / kSelectBlock;
+  return std::count(blocks.begin(), blocks.end(), wanted) > 0 ? 1 : 0;
+}
 
 // What the op selects for the sequence's last token.
 std::vector<Blocks> Select(const Problem& problem, BlockMethod method,
@@ -202,7 +172,7 @@ void Run(int length, double product, Stream& stream, const DeviceInfo& info) {
                                       BlockMethod::kKMeans, BlockMethod::kLsh};
   constexpr int kNumBlocks = 2048 / kSelectBlock;
   std::mt19937 rng(7);
-  Found of_methods[3], best;
+  int found[3] = {}, best = 0;
   double share = 0.0;
   for (int turn = 0; turn < kTurns; ++turn) {
     const Problem problem(length, product, rng);
@@ -226,24 +196,18 @@ void Run(int length, double product, Stream& stream, const DeviceInfo& info) {
       share += asks[static_cast<size_t>(
           problem.wanted_key[static_cast<size_t>(head)])];
       for (size_t m = 0; m < 3; ++m) {
-        of_methods[m].Add(problem, head, asks,
-                          selected[m][static_cast<size_t>(head)]);
+        found[m] +=
+            Holds(problem, head, selected[m][static_cast<size_t>(head)]);
       }
-      best.Add(problem, head, asks, Best(all, kNumBlocks));
+      best += Holds(problem, head, Best(all, kNumBlocks));
     }
   }
   constexpr int kKeys = kTurns * kKvHeads;
-  std::printf("%6d keys, product %4.1f (%4.1f %% of the weight):", length,
-              product, 100.0 * share / kKeys);
-  const auto print = [](const char* name, const Found& found) {
-    std::printf("  %s %5.1f %% %.3f", name, 100.0 * found.keys / kKeys,
-                found.distance / kKeys);
-  };
-  print("bounds", of_methods[0]);
-  print("kmeans", of_methods[1]);
-  print("lsh", of_methods[2]);
-  print("best", best);
-  std::printf("\n");
+  std::printf(
+      "%6d keys, product %4.1f, %4.1f %% of the weight: found by bounds %5.1f "
+      "%%, kmeans %5.1f, lsh %5.1f, best %5.1f\n",
+      length, product, 100.0 * share / kKeys, 100.0 * found[0] / kKeys,
+      100.0 * found[1] / kKeys, 100.0 * found[2] / kKeys, 100.0 * best / kKeys);
   std::fflush(stdout);
 }
 
