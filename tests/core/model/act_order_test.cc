@@ -112,10 +112,11 @@ TEST(ActOrderTest, LayersThatAreTransposedOtherwise) {
 
 TEST(ActOrderTest, WhatIsNoInputOfALayerIsRefused) {
   const auto cpu = Cpu();
-  for (const auto& [model, tensor] :
+  for (const auto& [model, ending] :
        {std::pair{"mixtral", "model.embed_tokens.weight"},
         {"bert", "embeddings.position_embeddings.weight"},
         {"gemma3n_text", "model.embed_tokens_per_layer.weight"}}) {
+    const std::string tensor = ending;  // for the lambda
     SCOPED_TRACE(tensor);
     ModelFiles files = Open(model, "config.json");
     files.weights = WithOrders(*files.weights, [&](const std::string& name) {
