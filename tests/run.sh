@@ -66,7 +66,7 @@ GTEST_FILTER="-$families" run_tests build-asan
 GTEST_FILTER=$some run_tests build-asan -R '^core_(model|engine)\.'
 
 say "ThreadSanitizer"
-# Kernels wait for nobody: those of the release build do, where they are without CUDA.
+# Kernels wait for nobody, so those of the release build serve here, if they are without CUDA.
 kernels=
 grep -q '^INLAY_CUDA:[A-Z]*=OFF$' build/CMakeCache.txt && kernels=$PWD/build/lib/libinlay_kernels.a
 build build-tsan memory_test core_engine_test api_test -- \
