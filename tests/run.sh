@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test. Exit status 0 means that all passed.
-#   tests/run.sh          everything: release tests, sanitizers, fuzzers (on two cores about an hour the first time, under half an hour with what ccache kept)
+#   tests/run.sh          release tests, sanitizers, fuzzers (on two cores about three quarters of an hour the first time, half of that with what ccache kept)
 #   tests/run.sh quick    the release build's tests only
+#   tests/run.sh all      everything: packages in a new Debian and the self-contained library, too
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=support/packages.sh
@@ -45,16 +46,27 @@ if [ ! -f build/CMakeCache.txt ]; then
   has_gpu || fresh+=(-DINLAY_CUDA=OFF)
 fi
 
+slow=(-LE '^slow$')
+[ "${1:-}" = all ] && slow=()
+
 say "Release build"
 build build all -- -DCMAKE_BUILD_TYPE=Release -DINLAY_TESTS=ON -DINLAY_EXAMPLES=ON "${fresh[@]}"
 say "Tests"
-run_tests build
+run_tests build "${slow[@]}"
 [ "${1:-}" = quick ] && exit 0
+
+# Sanitizers look for the library's faults, with the release build's tests, if it is without CUDA; who waits for whom is not in kernels and readers of files.
+same=()
+waitless=()
+if grep -q '^INLAY_CUDA:[A-Z]*=OFF$' build/CMakeCache.txt; then
+  same=(-DINLAY_TESTS_FROM="$PWD/build")
+  waitless=(-DINLAY_ARCHIVES_FROM="$PWD/build")
+fi
 
 # One build serves the sanitizers' tests and the fuzzers: compiling is most of the time.
 say "AddressSanitizer, UndefinedBehaviorSanitizer, fuzzers"
 build build-asan all -- -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_C_COMPILER=clang \
-  -DCMAKE_CXX_COMPILER=clang++ -DINLAY_CUDA=OFF -DINLAY_EXAMPLES=OFF -DINLAY_BINDINGS=OFF -DINLAY_FUZZ=ON -DINLAY_FUZZ_SECONDS=10 -DINLAY_UNITY=ON -DINLAY_SANITIZE=fuzzer-no-link,address,undefined
+  -DCMAKE_CXX_COMPILER=clang++ -DINLAY_CUDA=OFF -DINLAY_EXAMPLES=OFF -DINLAY_BINDINGS=OFF -DINLAY_FUZZ=ON -DINLAY_FUZZ_SECONDS=5 -DINLAY_UNITY=ON -DINLAY_SANITIZE=fuzzer-no-link,address,undefined "${same[@]}"
 # What sanitizers look for is the same in all families: each runs once, and a few stand for all in the rest.
 families= some="Models/GoldenModel.WholePromptAndGreedy/*:"
 for suite in GoldenModel QuantizedFamily DeterminismTest EveryDecoderTest BatchingTest; do
@@ -66,12 +78,9 @@ GTEST_FILTER="-$families" run_tests build-asan
 GTEST_FILTER=$some run_tests build-asan -R '^core_(model|engine)\.'
 
 say "ThreadSanitizer"
-# Kernels wait for nobody, so those of the release build serve here, if they are without CUDA.
-kernels=
-grep -q '^INLAY_CUDA:[A-Z]*=OFF$' build/CMakeCache.txt && kernels=$PWD/build/lib/libinlay_kernels.a
 build build-tsan memory_test core_engine_test api_test -- \
   -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 -DINLAY_CUDA=OFF -DINLAY_EXAMPLES=OFF -DINLAY_BINDINGS=OFF -DINLAY_UNITY=ON -DINLAY_SANITIZE=thread \
-  -DINLAY_KERNELS_ARCHIVE="$kernels"
+  "${waitless[@]}"
 GTEST_FILTER="-$families" run_tests build-tsan -L threads
 GTEST_FILTER=$some run_tests build-tsan -R '^core_engine\.'
 

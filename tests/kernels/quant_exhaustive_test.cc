@@ -40,7 +40,7 @@ using ::inlay::testing::ScaleType;
 using ::inlay::testing::WithEveryCodec;
 
 // Other builds prove the arithmetic.
-constexpr int kSweepStep = ::inlay::testing::kSanitized ? 9 : 1;
+const int kSweepStep = ::inlay::testing::kSanitized ? 9 : 1;
 
 // A few that are ordinary, negative, the least, the largest, and below normal
 // ones.

@@ -132,7 +132,7 @@ struct CodecRoundTrip {
 
 // All scales of f16 that the encoder may write with all codes.
 TEST(QuantRoundTripTest, ScalesInF16ComeBack) {
-  constexpr int kStep = ::inlay::testing::kSanitized ? 9 : 1;
+  const int kStep = ::inlay::testing::kSanitized ? 9 : 1;
   int formats = 0;
   WithEveryCodec([&](const BlockCodec& codec) {
     CodecRoundTrip trip(codec);

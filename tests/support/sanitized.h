@@ -8,23 +8,18 @@
 
 namespace inlay::testing {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-inline constexpr bool kSanitized =
-    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-inline constexpr bool kSanitized = false;
-#endif
+// Known when linked: objects of tests serve builds of the library with
+// sanitizers and without (INLAY_TESTS_FROM).
+extern const bool kSanitized;
 
 // How many seeds or rounds to try of those that others do.
-constexpr int FewerWhenSanitized(int count) {
+inline int FewerWhenSanitized(int count) {
   return kSanitized ? (count + 3) / 4 : count;
 }
 
 // Whether case `i` of a list is tried with case `j` of one of `count`: each
 // with each; or, sanitized, each with one, in turn.
-constexpr bool TriedWith(size_t i, size_t j, size_t count) {
+inline bool TriedWith(size_t i, size_t j, size_t count) {
   return !kSanitized || i % count == j;
 }
 

@@ -92,7 +92,7 @@ class ExhaustedJsonTest : public ExhaustedTest {
     const int64_t before = FailingNew::live_bytes();
     const bool all = std::getenv("INLAY_FULL_SWEEP") != nullptr;
     // Sanitized, fewer of each, and others of the next.
-    constexpr bool kFew = ::inlay::testing::kSanitized;
+    const bool kFew = ::inlay::testing::kSanitized;
     static int64_t round = 0;
     int64_t first = 1;
     for (bool failed = true; failed;

@@ -329,7 +329,7 @@ TEST(SentencePieceHostile, TooManyPiecesAreCountedBeforeParsing) {
 
 // A megabyte without a boundary, of pieces that overlap all the way.
 TEST(SentencePieceHostile, LongTextsTakeNoQuadraticTime) {
-  constexpr size_t kLength = ::inlay::testing::kSanitized ? 1 << 18 : 1 << 20;
+  const size_t kLength = ::inlay::testing::kSanitized ? 1 << 18 : 1 << 20;
   for (const auto type : {TrainerSpec::BPE, TrainerSpec::UNIGRAM}) {
     ModelProto model = Base(type);
     for (int n = 2; n <= 64; ++n) Add(&model, std::string(n, 'a'), -1.0f / n);
