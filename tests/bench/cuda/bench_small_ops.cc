@@ -1,8 +1,10 @@
-// The small ops at Llama-3-8B's sizes: time in a graph, GB/s of what must be
+// The small ops at Llama-3-8B's sizes, expert_columns at Qwen3-30B-A3B's (8 of
+// 128 experts a token, 2,048 columns): time in a graph, GB/s of what must be
 // read and written.
 #include "kernels/activation/activation.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/kv_write/kv_write.h"
+#include "kernels/moe/expert_columns.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope/rope.h"
 #include "kernels/rope_kv/rope_kv.h"
@@ -108,6 +110,36 @@ void BenchSmallOps(Bench& bench) {
                                stream);
         });
   }
+  constexpr int kTopK = 8;
+  constexpr int kExperts = 128;
+  constexpr int64_t kWidth = 2048;
+  std::vector<int32_t> numbers(kExperts * kWidth);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = static_cast<int32_t>(i * 1223 % kWidth);  // 1,223 is odd
+  }
+  DeviceMemory orders(numbers.size() * 4);
+  Require(cudaMemcpy(orders.data(), numbers.data(), orders.bytes(),
+                     cudaMemcpyHostToDevice));
+  numbers.resize(kMostRows * kTopK);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = static_cast<int32_t>(i * 37 % kExperts);
+  }
+  DeviceMemory experts(numbers.size() * 4);
+  Require(cudaMemcpy(experts.data(), numbers.data(), experts.bytes(),
+                     cudaMemcpyHostToDevice));
+  const ExpertColumnsDesc sorted{kWidth, kExperts, kTopK, false, DType::kBF16};
+  const auto& sorted_row = RowOf(bench, ExpertColumnsTable(), sorted);
+  // Orders of few slots come from memory, of many from the caches.
+  Report(bench, "expert cols", kWidth * (2 + kTopK * (2 + 4)),
+         [&](int64_t rows) {
+           return sorted_row.run(
+               sorted,
+               {MatrixView(x.data(), DType::kBF16, rows, kWidth),
+                reinterpret_cast<const int32_t*>(orders.data()),
+                reinterpret_cast<const int32_t*>(experts.data()),
+                MatrixView(y.data(), DType::kBF16, rows * kTopK, kWidth)},
+               stream);
+         });
   for (const bool norms : {false, true}) {
     const RopeKvDesc fused{
         32,    8,     128,          128,         RopeStyle::kHalf,
