@@ -66,7 +66,8 @@ fi
 # One build serves the sanitizers' tests and the fuzzers: compiling is most of the time.
 say "AddressSanitizer, UndefinedBehaviorSanitizer, fuzzers"
 build build-asan all -- -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_C_COMPILER=clang \
-  -DCMAKE_CXX_COMPILER=clang++ -DINLAY_CUDA=OFF -DINLAY_EXAMPLES=OFF -DINLAY_BINDINGS=OFF -DINLAY_FUZZ=ON -DINLAY_FUZZ_SECONDS=5 -DINLAY_UNITY=ON -DINLAY_SANITIZE=fuzzer-no-link,address,undefined "${same[@]}"
+  -DCMAKE_CXX_COMPILER=clang++ -DINLAY_CUDA=OFF -DINLAY_EXAMPLES=OFF -DINLAY_BINDINGS=OFF -DINLAY_FUZZ=ON -DINLAY_FUZZ_SECONDS=5 -DINLAY_UNITY=ON -DINLAY_SANITIZE=fuzzer-no-link,address,undefined \
+  -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=gold "${same[@]}"
 # What sanitizers look for is the same in all families: each runs once, and a few stand for all in the rest.
 families= some="Models/GoldenModel.WholePromptAndGreedy/*:"
 for suite in GoldenModel QuantizedFamily DeterminismTest EveryDecoderTest BatchingTest; do
