@@ -35,6 +35,13 @@ struct LayerRows {
   float largest_input = 0.0f;  // magnitude; for layouts with a scale of inputs
 };
 
+// What a folder's settings say beside the type.
+struct LayoutUse {
+  std::vector<std::string> kept;  // linear layers that stay as they are
+  bool act_order = false;         // inputs were taken in another order
+  DType stored = DType::kBF16;    // what the layers were
+};
+
 class CheckpointLayout {
  public:
   virtual ~CheckpointLayout() = default;
@@ -47,10 +54,8 @@ class CheckpointLayout {
   // The bytes of Parts, in their order.
   virtual std::vector<std::vector<std::byte>> Convert(const LayerRows& layer,
                                                       DType stored) const = 0;
-  // "quantization_config". `kept`: linear layers that stay as they are.
-  // `act_order`: their inputs were taken in another order.
-  virtual Json Config(const std::vector<std::string>& kept,
-                      bool act_order) const = 0;
+  // "quantization_config".
+  virtual Json Config(const LayoutUse& use) const = 0;
 };
 
 std::unique_ptr<CheckpointLayout> MakeGptqLayout(const CheckpointType& type);

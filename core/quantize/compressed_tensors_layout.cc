@@ -36,7 +36,7 @@ class CompressedTensorsLayout final : public CheckpointLayout {
   }
   std::vector<std::vector<std::byte>> Convert(const LayerRows& layer,
                                               DType stored) const override;
-  Json Config(const std::vector<std::string>& kept, bool) const override;
+  Json Config(const LayoutUse& use) const override;
 
  private:
   bool is_float() const { return type_.codes == CheckpointCodes::kF8; }
@@ -88,8 +88,7 @@ std::vector<std::vector<std::byte>> CompressedTensorsLayout::Convert(
   return parts;
 }
 
-Json CompressedTensorsLayout::Config(const std::vector<std::string>& kept,
-                                     bool) const {
+Json CompressedTensorsLayout::Config(const LayoutUse& use) const {
   const bool token = type_.inputs == CheckpointInputs::kToken;
   return {
       {"quant_method", "compressed-tensors"},
@@ -97,7 +96,7 @@ Json CompressedTensorsLayout::Config(const std::vector<std::string>& kept,
       {"quantization_status", "compressed"},
       {"global_compression_ratio", nullptr},
       {"kv_cache_scheme", nullptr},
-      {"ignore", kept},
+      {"ignore", use.kept},
       {"config_groups",
        {{"group_0",
          {{"targets", {"Linear"}},

@@ -42,7 +42,7 @@ TEST(CheckpointLayoutTest, OneScaleAndInputsByTheToken) {
   const char* inputs = "input_activations";
   wanted["config_groups"][group][inputs] =
       by_token["config_groups"][group][inputs];
-  EXPECT_EQ(layout->Config({"lm_head"}, false), wanted);
+  EXPECT_EQ(layout->Config({{"lm_head"}, false, DType::kBF16}), wanted);
 }
 
 class PlainLayersTest : public QuantizedFiles {};

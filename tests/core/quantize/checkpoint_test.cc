@@ -584,7 +584,7 @@ TEST_F(CheckpointTest, LayoutsAreThoseOfOtherTools) {
     const auto files = OpenModelFiles(folder, {});
     ASSERT_TRUE(files.ok()) << files.status();
     const Json& golden = files->config["quantization_config"];
-    const Json ours = layout->Config({"lm_head"}, false);
+    const Json ours = layout->Config({{"lm_head"}, false, DType::kBF16});
     for (const auto& [key, value] : ours.items()) {
       EXPECT_TRUE(golden.contains(key)) << key;
       if (std::find(c.differ.begin(), c.differ.end(), key) == c.differ.end()) {
