@@ -320,7 +320,11 @@ class CheckpointQuantizer {
       if (IsConverted(i)) largest = std::max(largest, row.bytes_after);
     }
     // Its rows, and converted: codes, what they are made from, what is written.
-    pass_.Reserve(4 * largest);
+    int64_t together = 1;
+    for (const TypedLayers& group : groups_) {
+      together = std::max<int64_t>(together, group.type.rows);
+    }
+    pass_.Reserve(4 * largest, together);
     return AddTables(writer);
   }
 
@@ -342,9 +346,10 @@ class CheckpointQuantizer {
                                                pass_.pool());
     }
     const TypedLayers& group = *group_of_[i];
+    std::optional<ScaleGrid> cell = group.type.Cell(row.shape[0], width);
+    if (group.type.group == kGroupIsTensor) cell.reset();
     return std::make_unique<NearestE4M3>(
-        row.to, group.type.group == kGroupIsTensor,
-        group.layout->ScaleType(row.from), width, pass_.pool());
+        row.to, cell, group.layout->ScaleType(row.from), width, pass_.pool());
   }
 
   absl::Status WriteTensor(size_t i, SafetensorsWriter* writer) {

@@ -38,6 +38,7 @@ constexpr struct {
      {kCompressedTensors, kF8, kGroupIsTensor, true, kToken}},
     {"w8a8_fp8_static",
      {kCompressedTensors, kF8, kGroupIsTensor, true, kTensor}},
+    {"w8a8_fp8_block", {kCompressedTensors, kF8, 128, true, kGroup, 128}},
 };
 
 }  // namespace

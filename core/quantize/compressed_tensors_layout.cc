@@ -1,5 +1,7 @@
 // compressed-tensors' layout of 8-bit weights and activations
-// (core/formats/compressed_tensors.cc): int-quantized and float-quantized.
+// (core/formats/compressed_tensors.cc): int-quantized and float-quantized. Of
+// float-quantized blocks the last rows may be fewer, as there; columns are
+// whole blocks, which engines ask for, as inputs have a scale for each 128.
 #include <cstring>
 
 #include "core/quantize/checkpoint_layout.h"
@@ -27,7 +29,10 @@ class CompressedTensorsLayout final : public CheckpointLayout {
     if (one_scale()) {
       parts.push_back({".weight_scale", scale, {1}});
     } else {
-      parts.push_back({".weight_scale", scale, {n, 1}});
+      const ScaleGrid cell = type_.Cell(n, k);
+      parts.push_back({".weight_scale",
+                       scale,
+                       {(n - 1) / cell.rows + 1, k / cell.columns}});
     }
     if (has_input_scale()) {
       parts.push_back({".input_scale", DType::kF32, {1}});
@@ -58,6 +63,23 @@ class CompressedTensorsLayout final : public CheckpointLayout {
             {"observer", observer},
             {"observer_kwargs", Json::object()}};
   }
+  Json WeightArguments() const {
+    if (type_.rows == 1) {
+      return Arguments(false, one_scale() ? "tensor" : "channel");
+    }
+    Json arguments = Arguments(false, "block");
+    arguments["block_structure"] = {type_.rows, type_.group};
+    return arguments;
+  }
+  Json InputArguments() const {
+    if (has_input_scale()) return Arguments(false, "tensor");
+    if (type_.inputs == CheckpointInputs::kToken) {
+      return Arguments(true, "token");
+    }
+    Json arguments = Arguments(true, "group");
+    arguments["group_size"] = type_.group;
+    return arguments;
+  }
 
   CheckpointType type_;
 };
@@ -70,9 +92,10 @@ std::vector<std::vector<std::byte>> CompressedTensorsLayout::Convert(
   const int64_t header = format.block_bytes - elements;
   std::vector<std::byte> codes(static_cast<size_t>(layer.n * layer.k));
   std::vector<float> scales;
+  const ScaleGrid cell = type_.Cell(layer.n, layer.k);
   const std::byte* from = layer.rows.data();
   for (int64_t at = 0; at < layer.n * layer.k; at += elements) {
-    if (at % layer.k == 0 && (at == 0 || !one_scale())) {
+    if (at / layer.k % cell.rows == 0 && at % layer.k % cell.columns == 0) {
       std::memcpy(&scales.emplace_back(), from, sizeof(float));
     }
     std::memcpy(codes.data() + at, from + header,
@@ -89,20 +112,18 @@ std::vector<std::vector<std::byte>> CompressedTensorsLayout::Convert(
 }
 
 Json CompressedTensorsLayout::Config(const LayoutUse& use) const {
-  const bool token = type_.inputs == CheckpointInputs::kToken;
-  return {
-      {"quant_method", "compressed-tensors"},
-      {"format", is_float() ? "float-quantized" : "int-quantized"},
-      {"quantization_status", "compressed"},
-      {"global_compression_ratio", nullptr},
-      {"kv_cache_scheme", nullptr},
-      {"ignore", use.kept},
-      {"config_groups",
-       {{"group_0",
-         {{"targets", {"Linear"}},
-          {"weights", Arguments(false, one_scale() ? "tensor" : "channel")},
-          {"input_activations", Arguments(token, token ? "token" : "tensor")},
-          {"output_activations", nullptr}}}}}};
+  return {{"quant_method", "compressed-tensors"},
+          {"format", is_float() ? "float-quantized" : "int-quantized"},
+          {"quantization_status", "compressed"},
+          {"global_compression_ratio", nullptr},
+          {"kv_cache_scheme", nullptr},
+          {"ignore", use.kept},
+          {"config_groups",
+           {{"group_0",
+             {{"targets", {"Linear"}},
+              {"weights", WeightArguments()},
+              {"input_activations", InputArguments()},
+              {"output_activations", nullptr}}}}}};
 }
 
 }  // namespace

@@ -14,6 +14,12 @@
 namespace inlay {
 namespace {
 
+Json GoldenSettings(const char* golden) {
+  const auto files = OpenModelFiles(TestData() + "/quantized/" + golden, {});
+  EXPECT_TRUE(files.ok()) << files.status();
+  return files.ok() ? files->config["quantization_config"] : Json();
+}
+
 // Weights as where inputs have one scale too, inputs as where weights have one
 // a row: both are held against other tools' files (checkpoint_test.cc).
 TEST(CheckpointLayoutTest, OneScaleAndInputsByTheToken) {
@@ -31,17 +37,34 @@ TEST(CheckpointLayoutTest, OneScaleAndInputsByTheToken) {
     EXPECT_EQ(parts[i].dtype, with_inputs[i].dtype);
     EXPECT_EQ(parts[i].shape, with_inputs[i].shape);
   }
-  const auto settings = [](const char* golden) {
-    const auto files = OpenModelFiles(TestData() + "/quantized/" + golden, {});
-    EXPECT_TRUE(files.ok()) << files.status();
-    return files.ok() ? files->config["quantization_config"] : Json();
-  };
-  Json wanted = settings("ct_fp8_tensor");
-  const Json by_token = settings("ct_fp8_channel");
+  Json wanted = GoldenSettings("ct_fp8_tensor");
+  const Json by_token = GoldenSettings("ct_fp8_channel");
   const char* group = "group_0";
   const char* inputs = "input_activations";
   wanted["config_groups"][group][inputs] =
       by_token["config_groups"][group][inputs];
+  EXPECT_EQ(layout->Config({{"lm_head"}, false, DType::kBF16}), wanted);
+}
+
+// As compressed-tensors' FP8_BLOCK has it: of 128 x 128 the last rows may be
+// fewer, and inputs have a scale for each 128 of a token.
+TEST(CheckpointLayoutTest, BlocksOfE4M3) {
+  const auto layout =
+      MakeCheckpointLayout(*FindCheckpointType("w8a8_fp8_block"));
+  const auto parts = layout->Parts(576, 384, DType::kBF16);
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0].suffix, ".weight");
+  EXPECT_EQ(parts[0].shape, (std::vector<int64_t>{576, 384}));
+  EXPECT_EQ(parts[1].suffix, ".weight_scale");
+  EXPECT_EQ(parts[1].dtype, DType::kBF16);
+  EXPECT_EQ(parts[1].shape, (std::vector<int64_t>{5, 3}));
+
+  Json wanted = GoldenSettings("ct_fp8_channel");
+  Json& group = wanted["config_groups"]["group_0"];
+  group["weights"]["strategy"] = "block";
+  group["weights"]["block_structure"] = {128, 128};
+  group["input_activations"]["strategy"] = "group";
+  group["input_activations"]["group_size"] = 128;
   EXPECT_EQ(layout->Config({{"lm_head"}, false, DType::kBF16}), wanted);
 }
 

@@ -124,19 +124,20 @@ struct Layer {
   }
 };
 
-// Blocks of a group have one scale; no value is further from its own than
-// rounding and the whole zero point allow: half a step and, at the range's
-// ends, half of one more; floats 2^-4 of themselves.
+// Blocks of a group, or of its rows, have one scale; no value is further from
+// its own than rounding and the whole zero point allow: half a step and, at the
+// range's ends, half of one more; floats 2^-4 of themselves.
 void CheckLayer(const CheckpointType& type, const Layer& layer) {
   const bool is_float = type.codes == CheckpointCodes::kF8;
   const auto all = static_cast<int64_t>(layer.stored.size());
-  const int64_t group = type.group == kGroupIsTensor    ? all
-                        : type.group == kGroupIsChannel ? layer.k
-                                                        : type.group;
+  const int64_t k = layer.k;
+  const ScaleGrid cell = type.Cell(all / k, k);
   for (int64_t i = 0; i < all; ++i) {
     const auto at = static_cast<size_t>(i);
     const auto b = static_cast<size_t>(i / layer.block);
-    const auto first = static_cast<size_t>(i / group * group / layer.block);
+    const int64_t row = i / k / cell.rows * cell.rows;
+    const int64_t column = i % k / cell.columns * cell.columns;
+    const auto first = static_cast<size_t>((row * k + column) / layer.block);
     const float scale = layer.scales[b];
     ASSERT_EQ(scale, layer.scales[first]) << i;
     ASSERT_EQ(layer.mins[b], layer.mins[first]) << i;
@@ -153,12 +154,12 @@ void CheckLayer(const CheckpointType& type, const Layer& layer) {
 }
 
 constexpr const char* kTypes[] = {
-    "u4_g128",        "u4_g64",          "u4_g32",         "u4_channel",
-    "u4_g128_sym",    "u4_g64_sym",      "u4_g32_sym",     "u4_channel_sym",
-    "i8_g128",        "i8_g64",          "i8_g32",         "i8_channel",
-    "i8_channel_sym", "i8_g32_sym",      "i8_g64_sym",     "i8_g128_sym",
-    "awq_g128",       "awq_g64",         "awq_g32",        "w8a8_int8",
-    "w8a8_fp8",       "w8a8_fp8_tensor", "w8a8_fp8_static"};
+    "u4_g128",        "u4_g64",          "u4_g32",          "u4_channel",
+    "u4_g128_sym",    "u4_g64_sym",      "u4_g32_sym",      "u4_channel_sym",
+    "i8_g128",        "i8_g64",          "i8_g32",          "i8_channel",
+    "i8_channel_sym", "i8_g32_sym",      "i8_g64_sym",      "i8_g128_sym",
+    "awq_g128",       "awq_g64",         "awq_g32",         "w8a8_int8",
+    "w8a8_fp8",       "w8a8_fp8_tensor", "w8a8_fp8_static", "w8a8_fp8_block"};
 
 TEST_F(CheckpointTest, EveryTypeComesBack) {
   const auto source = OpenModelFiles(Golden("llama_bf16"), {});
@@ -278,7 +279,8 @@ TEST_F(CheckpointTest, CancellingLeavesNoFolder) {
 
 TEST_F(CheckpointTest, SmoothedModelsStayThemselves) {
   const auto wanted = Logits(Golden("llama_bf16"));
-  for (const char* type : {"w8a8_int8", "w8a8_fp8", "w8a8_fp8_static"}) {
+  for (const char* type :
+       {"w8a8_int8", "w8a8_fp8", "w8a8_fp8_static", "w8a8_fp8_block"}) {
     SCOPED_TRACE(type);
     ASSERT_TRUE(QuantizePath(Golden("llama_bf16"),
                              Options(type, QuantizeMethod::kNearest), Folder())
