@@ -39,6 +39,14 @@ constexpr struct {
     {"w8a8_fp8_static",
      {kCompressedTensors, kF8, kGroupIsTensor, true, kTensor}},
     {"w8a8_fp8_block", {kCompressedTensors, kF8, 128, true, kGroup, 128}},
+    {"w4a16_g128", {kCompressedTensors, kU4, 128, true}},
+    {"w4a16_g64", {kCompressedTensors, kU4, 64, true}},
+    {"w4a16_g32", {kCompressedTensors, kU4, 32, true}},
+    {"w4a16_channel", {kCompressedTensors, kU4, kGroupIsChannel, true}},
+    {"w4a16_g128_asym", {kCompressedTensors, kU4, 128}},
+    {"w4a16_g64_asym", {kCompressedTensors, kU4, 64}},
+    {"w4a16_g32_asym", {kCompressedTensors, kU4, 32}},
+    {"w4a16_channel_asym", {kCompressedTensors, kU4, kGroupIsChannel}},
 };
 
 }  // namespace

@@ -492,7 +492,7 @@ INLAY_API void inlay_quantize_options_init_sized(inlay_quantize_options* options
  * those of tokenizer, chat templates, generation_config.json and sentence-transformers are copied. So do
  * (since 6) u4_g64, u4_channel, these with _sym, i8_g64, i8_channel, i8_channel_sym (since 10 all i8 with _sym); awq_g128, awq_g64, awq_g32 of AWQ's layout; w8a8_int8, w8a8_fp8,
  * w8a8_fp8_tensor and w8a8_fp8_static of compressed-tensors', of which the last needs calibration with any method;
- * (since 13) w8a8_fp8_block, of the latter.
+ * (since 13) w8a8_fp8_block, w4a16_g128, w4a16_g64, w4a16_g32, w4a16_channel, these with _asym, of the latter.
  * `options` may be null for the defaults. `report` may be null; it is JSON:
  *   type, method, calibration_tokens, bytes_before, bytes_after (of tensors), file_bytes, has_tokenizer
  *   tensors  [{"name", "gguf", "shape", "from", "to", "wanted": where that did not fit, "error": root mean square, relative to

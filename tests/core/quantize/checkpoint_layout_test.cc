@@ -1,13 +1,21 @@
-// What a layout says of what no other tool's file is at hand of: a type, and
-// layers that stay plain.
+// What layouts say: as files that other tools wrote do, and of what no such
+// file is at hand of: types, and layers that stay plain.
 #include "core/quantize/checkpoint_layout.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "core/formats/model_files.h"
+#include "core/formats/safetensors_source.h"
+#include "core/quantize/group_scheme.h"
+#include "kernels/quant/fit.h"
+#include "kernels/quant/quant.h"
 #include "tests/core/quantize/quantized_files.h"
 #include "tests/support/paths/paths.h"
 
@@ -66,6 +74,136 @@ TEST(CheckpointLayoutTest, BlocksOfE4M3) {
   group["input_activations"]["strategy"] = "group";
   group["input_activations"]["group_size"] = 128;
   EXPECT_EQ(layout->Config({{"lm_head"}, false, DType::kBF16}), wanted);
+}
+
+// Names, types and shapes of a layer's tensors, and the settings, are those of
+// files that other tools wrote.
+TEST(CheckpointLayoutTest, LayoutsAreThoseOfOtherTools) {
+  const struct {
+    const char* golden;
+    const char* type;
+    std::vector<std::string> differ;  // settings
+  } cases[] = {
+      {"awq_int4", "awq_g128", {"modules_to_not_convert"}},
+      {"gptq_int4_actorder",
+       "u4_g128",
+       {"desc_act", "static_groups", "true_sequential"}},
+      {"gptq_int4", "u4_g128_sym", {"true_sequential"}},
+      {"ct_int8_w8a8", "w8a8_int8", {}},
+      {"ct_fp8_channel", "w8a8_fp8", {}},
+      {"ct_fp8_tensor", "w8a8_fp8_static", {}},
+      {"ct_w4a16", "w4a16_g128", {}},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.golden);
+    const std::string folder = TestData() + "/quantized/" + c.golden;
+    const auto layout = MakeCheckpointLayout(*FindCheckpointType(c.type));
+    const auto raw = OpenSafetensors(folder, WeightAccess::kMap);
+    ASSERT_TRUE(raw.ok()) << raw.status();
+    const struct {
+      const char* name;
+      int64_t n, k;
+    } layers[] = {{"self_attn.q_proj", 256, 256}, {"mlp.down_proj", 256, 512}};
+    for (const auto& layer : layers) {
+      const std::string name = std::string("model.layers.0.") + layer.name;
+      size_t parts = 0;
+      for (const WeightInfo& info : (*raw)->weights()) {
+        parts += info.name.starts_with(name + ".") ? 1 : 0;
+      }
+      const auto wanted = layout->Parts(layer.n, layer.k, DType::kBF16);
+      EXPECT_EQ(parts, wanted.size());
+      for (const LayerPart& part : wanted) {
+        const WeightInfo* info = (*raw)->Find(name + part.suffix);
+        ASSERT_NE(info, nullptr) << part.suffix;
+        EXPECT_EQ(info->dtype, part.dtype) << part.suffix;
+        EXPECT_EQ(info->shape, part.shape) << part.suffix;
+      }
+    }
+    const auto files = OpenModelFiles(folder, {});
+    ASSERT_TRUE(files.ok()) << files.status();
+    const Json& golden = files->config["quantization_config"];
+    const Json ours = layout->Config({{"lm_head"}, false, DType::kBF16});
+    for (const auto& [key, value] : ours.items()) {
+      EXPECT_TRUE(golden.contains(key)) << key;
+      if (std::find(c.differ.begin(), c.differ.end(), key) == c.differ.end()) {
+        EXPECT_EQ(golden.value(key, Json("missing")), value) << key;
+      }
+    }
+  }
+}
+
+// Codes and zero points of int4 with these, against the blocks: outputs that
+// are no whole words of zero points, groups of several blocks.
+TEST(CheckpointLayoutTest, PackedZeroPoints) {
+  constexpr int64_t kN = 19, kK = 192, kGroup = 64;
+  const BlockCodec& codec = *FindBlockCodec(DType::kU4_G32);
+  std::mt19937 rng(5);
+  std::normal_distribution<float> normal;
+  std::vector<std::byte> rows;
+  std::vector<float> want;
+  for (int64_t row = 0; row < kN; ++row) {
+    std::vector<float> x(kK);
+    for (int64_t i = 0; i < kK; ++i) {
+      const auto shift = static_cast<float>((row + i / kGroup) % 5 - 2);
+      x[static_cast<size_t>(i)] = normal(rng) + shift;
+    }
+    std::vector<std::byte> blocks(RowBytes(DType::kU4_G32, kK));
+    EncodeInGroups({codec.grid, kGroup, false, DType::kBF16}, x.data(), nullptr,
+                   kK, blocks.data());
+    codec.decode(blocks.data(), kK / 32, x.data());
+    rows.insert(rows.end(), blocks.begin(), blocks.end());
+    want.insert(want.end(), x.begin(), x.end());
+  }
+  const auto layout =
+      MakeCheckpointLayout(*FindCheckpointType("w4a16_g64_asym"));
+  const auto parts = layout->Parts(kN, kK, DType::kBF16);
+  const auto bytes =
+      layout->Convert({rows, DType::kU4_G32, kN, kK}, DType::kBF16);
+  ASSERT_EQ(parts.size(), 4u);
+  ASSERT_EQ(bytes.size(), 4u);
+  EXPECT_EQ(parts[0].shape, (std::vector<int64_t>{kN, kK / 8}));
+  EXPECT_EQ(parts[1].dtype, DType::kBF16);
+  EXPECT_EQ(parts[3].suffix, ".weight_zero_point");
+  EXPECT_EQ(parts[3].shape, (std::vector<int64_t>{3, 3}));
+  int64_t shape[2] = {};
+  ASSERT_EQ(bytes[2].size(), sizeof(shape));
+  std::memcpy(shape, bytes[2].data(), sizeof(shape));
+  EXPECT_EQ(shape[0], kN);
+  EXPECT_EQ(shape[1], kK);
+  const auto nibble = [](const std::vector<std::byte>& words, int64_t word,
+                         int64_t field) {
+    return static_cast<int>(words[static_cast<size_t>(4 * word + field / 2)] >>
+                            (field % 2 * 4)) &
+           15;
+  };
+  int zeros = 0;
+  for (int64_t i = 0; i < kN * kK; ++i) {
+    const int64_t row = i / kK, group = i % kK / kGroup;
+    const int code = nibble(bytes[0], i / 8, i % 8);
+    const int zero = nibble(bytes[3], row / 8 * 3 + group, row % 8);
+    zeros |= 1 << zero;
+    uint16_t scale = 0;
+    std::memcpy(&scale, bytes[1].data() + 2 * (row * 3 + group), sizeof(scale));
+    // One rounding of the zero point's product, of 16 steps at most.
+    ASSERT_NEAR(BF16ToF32(scale) * static_cast<float>(code - zero),
+                want[static_cast<size_t>(i)], 0x1p-19f * BF16ToF32(scale))
+        << i;
+  }
+  EXPECT_GT(std::popcount(static_cast<uint32_t>(zeros)), 4);
+  Json symmetric = GoldenSettings("ct_w4a16");
+  Json& weights = symmetric["config_groups"]["group_0"]["weights"];
+  weights["symmetric"] = false;
+  weights["group_size"] = 64;
+  EXPECT_EQ(layout->Config({{"lm_head"}, false, DType::kBF16}), symmetric);
+  weights["actorder"] = "weight";
+  EXPECT_EQ(layout->Config({{"lm_head"}, true, DType::kBF16}), symmetric);
+  weights["strategy"] = "channel";
+  weights["group_size"] = nullptr;
+  EXPECT_EQ(MakeCheckpointLayout(*FindCheckpointType("w4a16_channel_asym"))
+                ->Config({{"lm_head"}, true, DType::kBF16}),
+            symmetric);
+  EXPECT_EQ(layout->ScaleType(DType::kF16), DType::kF16);
+  EXPECT_EQ(layout->ScaleType(DType::kF32), DType::kF32);
 }
 
 class PlainLayersTest : public QuantizedFiles {};
