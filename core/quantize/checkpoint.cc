@@ -339,6 +339,7 @@ class CheckpointQuantizer {
     return absl::OkStatus();
   }
 
+  // Null: the format's encoder.
   std::unique_ptr<RowMethod> Nearest(size_t i, int64_t width) const {
     const QuantizedTensor& row = pass_.report().tensors[i];
     if (schemes_[i].grid != nullptr) {
@@ -346,6 +347,7 @@ class CheckpointQuantizer {
                                                pass_.pool());
     }
     const TypedLayers& group = *group_of_[i];
+    if (group.type.codes != CheckpointCodes::kF8) return nullptr;
     std::optional<ScaleGrid> cell = group.type.Cell(row.shape[0], width);
     if (group.type.group == kGroupIsTensor) cell.reset();
     return std::make_unique<NearestE4M3>(

@@ -9,6 +9,8 @@ std::unique_ptr<CheckpointLayout> MakeCheckpointLayout(
       return MakeGptqLayout(type);
     case CheckpointKind::kAwq:
       return MakeAwqLayout(type);
+    case CheckpointKind::kBitsAndBytes:
+      return MakeBitsAndBytesLayout(type);
     default:
       return MakeCompressedTensorsLayout(type);
   }

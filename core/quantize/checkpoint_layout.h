@@ -1,7 +1,7 @@
 // CheckpointLayout: a layer in blocks of ours as the tensors that checkpoints
 // of other engines have for it (core/formats/gptq.cc, awq.cc,
-// compressed_tensors.cc describe them), and what their config.json says. Knows
-// no files.
+// compressed_tensors.cc, bitsandbytes.cc describe them), and what their
+// config.json says. Knows no files.
 #ifndef INLAY_CORE_QUANTIZE_CHECKPOINT_LAYOUT_H_
 #define INLAY_CORE_QUANTIZE_CHECKPOINT_LAYOUT_H_
 
@@ -25,7 +25,7 @@ struct LayerPart {
   std::vector<int64_t> shape;
 };
 
-// [n, k] in blocks of `dtype`: u4 and i8 with whole zero points and scales of
+// [n, k] in blocks of `dtype`: u4 and i8 with whole zero points, and scales of
 // the layout's type, one in all blocks of a group.
 struct LayerRows {
   absl::Span<const std::byte> rows;
@@ -61,6 +61,8 @@ class CheckpointLayout {
 std::unique_ptr<CheckpointLayout> MakeGptqLayout(const CheckpointType& type);
 std::unique_ptr<CheckpointLayout> MakeAwqLayout(const CheckpointType& type);
 std::unique_ptr<CheckpointLayout> MakeCompressedTensorsLayout(
+    const CheckpointType& type);
+std::unique_ptr<CheckpointLayout> MakeBitsAndBytesLayout(
     const CheckpointType& type);
 std::unique_ptr<CheckpointLayout> MakeCheckpointLayout(
     const CheckpointType& type);

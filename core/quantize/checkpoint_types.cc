@@ -32,6 +32,8 @@ constexpr struct {
     {"awq_g128", {kAwq, kU4, 128}},
     {"awq_g64", {kAwq, kU4, 64}},
     {"awq_g32", {kAwq, kU4, 32}},
+    {"nf4", {kBitsAndBytes, kNf4, 64}},
+    {"fp4", {kBitsAndBytes, kFp4, 64}},
     {"w8a8_int8", {kCompressedTensors, kI8, kGroupIsChannel, true, kToken}},
     {"w8a8_fp8", {kCompressedTensors, kF8, kGroupIsChannel, true, kToken}},
     {"w8a8_fp8_tensor",
@@ -56,6 +58,10 @@ std::optional<DType> CheckpointType::BlockType(int64_t k) const {
   if (k % 32 != 0 || whole % 32 != 0 || k % whole != 0) return std::nullopt;
   const bool large = whole % 128 == 0;
   switch (codes) {
+    case kNf4:
+      return DType::kNF4;
+    case kFp4:
+      return DType::kBNB_FP4;
     case kU4:
       return large ? DType::kU4_G128 : DType::kU4_G32;
     case kI8:

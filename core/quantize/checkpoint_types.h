@@ -13,8 +13,13 @@
 
 namespace inlay {
 
-enum class CheckpointKind : uint8_t { kGptq, kAwq, kCompressedTensors };
-enum class CheckpointCodes : uint8_t { kU4, kI8, kF8 };
+enum class CheckpointKind : uint8_t {
+  kGptq,
+  kAwq,
+  kCompressedTensors,
+  kBitsAndBytes
+};
+enum class CheckpointCodes : uint8_t { kU4, kI8, kF8, kNf4, kFp4 };
 // What engines are told to do with inputs of layers.
 enum class CheckpointInputs : uint8_t {
   kKept,

@@ -14,6 +14,7 @@
 #include "core/formats/model_files.h"
 #include "core/formats/safetensors_source.h"
 #include "core/quantize/group_scheme.h"
+#include "kernels/cpu_float.h"
 #include "kernels/quant/fit.h"
 #include "kernels/quant/quant.h"
 #include "tests/core/quantize/quantized_files.h"
@@ -76,6 +77,14 @@ TEST(CheckpointLayoutTest, BlocksOfE4M3) {
   EXPECT_EQ(layout->Config({{"lm_head"}, false, DType::kBF16}), wanted);
 }
 
+struct Sized {
+  std::string name;
+  int64_t n, k;
+};
+const std::vector<Sized> kLlama = {
+    {"model.layers.0.self_attn.q_proj", 256, 256},
+    {"model.layers.0.mlp.down_proj", 256, 512}};
+
 // Names, types and shapes of a layer's tensors, and the settings, are those of
 // files that other tools wrote.
 TEST(CheckpointLayoutTest, LayoutsAreThoseOfOtherTools) {
@@ -83,6 +92,8 @@ TEST(CheckpointLayoutTest, LayoutsAreThoseOfOtherTools) {
     const char* golden;
     const char* type;
     std::vector<std::string> differ;  // settings
+    DType stored = DType::kBF16;
+    std::vector<Sized> layers = kLlama;
   } cases[] = {
       {"awq_int4", "awq_g128", {"modules_to_not_convert"}},
       {"gptq_int4_actorder",
@@ -93,6 +104,17 @@ TEST(CheckpointLayoutTest, LayoutsAreThoseOfOtherTools) {
       {"ct_fp8_channel", "w8a8_fp8", {}},
       {"ct_fp8_tensor", "w8a8_fp8_static", {}},
       {"ct_w4a16", "w4a16_g128", {}},
+      {"bnb_fp4",
+       "fp4",
+       {"llm_int8_skip_modules"},
+       DType::kF32,
+       {{"model.layers.0.self_attn.q_proj", 128, 128},
+        {"model.layers.0.mlp.down_proj", 128, 192}}},
+      {"bnb_nf4_gpt2",
+       "nf4",
+       {"llm_int8_skip_modules"},
+       DType::kF32,
+       {{"transformer.h.0.attn.c_attn", 384, 128}}},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.golden);
@@ -100,17 +122,15 @@ TEST(CheckpointLayoutTest, LayoutsAreThoseOfOtherTools) {
     const auto layout = MakeCheckpointLayout(*FindCheckpointType(c.type));
     const auto raw = OpenSafetensors(folder, WeightAccess::kMap);
     ASSERT_TRUE(raw.ok()) << raw.status();
-    const struct {
-      const char* name;
-      int64_t n, k;
-    } layers[] = {{"self_attn.q_proj", 256, 256}, {"mlp.down_proj", 256, 512}};
-    for (const auto& layer : layers) {
-      const std::string name = std::string("model.layers.0.") + layer.name;
+    for (const auto& [name, n, k] : c.layers) {
       size_t parts = 0;
       for (const WeightInfo& info : (*raw)->weights()) {
-        parts += info.name.starts_with(name + ".") ? 1 : 0;
+        parts +=
+            info.name.starts_with(name + ".") && !info.name.ends_with(".bias")
+                ? 1
+                : 0;
       }
-      const auto wanted = layout->Parts(layer.n, layer.k, DType::kBF16);
+      const auto wanted = layout->Parts(n, k, c.stored);
       EXPECT_EQ(parts, wanted.size());
       for (const LayerPart& part : wanted) {
         const WeightInfo* info = (*raw)->Find(name + part.suffix);
@@ -122,7 +142,7 @@ TEST(CheckpointLayoutTest, LayoutsAreThoseOfOtherTools) {
     const auto files = OpenModelFiles(folder, {});
     ASSERT_TRUE(files.ok()) << files.status();
     const Json& golden = files->config["quantization_config"];
-    const Json ours = layout->Config({{"lm_head"}, false, DType::kBF16});
+    const Json ours = layout->Config({{"lm_head"}, false, c.stored});
     for (const auto& [key, value] : ours.items()) {
       EXPECT_TRUE(golden.contains(key)) << key;
       if (std::find(c.differ.begin(), c.differ.end(), key) == c.differ.end()) {
@@ -206,6 +226,54 @@ TEST(CheckpointLayoutTest, PackedZeroPoints) {
   EXPECT_EQ(layout->ScaleType(DType::kF32), DType::kF32);
 }
 
+// What bitsandbytes says of a layer beside its codes, byte for byte; codes and
+// scales of the blocks that were given.
+TEST(CheckpointLayoutTest, LevelsAsBitsandbytesHasThem) {
+  const struct {
+    const char* golden;
+    const char* type;
+    DType dtype;
+    Sized layer;
+  } cases[] = {
+      {"bnb_fp4",
+       "fp4",
+       DType::kBNB_FP4,
+       {"model.layers.0.mlp.down_proj", 128, 192}},
+      {"bnb_nf4_gpt2",
+       "nf4",
+       DType::kNF4,
+       {"transformer.h.0.attn.c_attn", 384, 128}},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.golden);
+    const std::string folder = TestData() + "/quantized/" + c.golden;
+    const auto read = OpenModelFiles(folder, {});
+    ASSERT_TRUE(read.ok()) << read.status();
+    const auto raw = OpenSafetensors(folder, WeightAccess::kMap);
+    ASSERT_TRUE(raw.ok()) << raw.status();
+    const auto bytes_of = [](const WeightSource& source,
+                             const std::string& name) {
+      const WeightInfo* info = source.Find(name);
+      std::vector<std::byte> bytes(info == nullptr ? 0 : info->bytes);
+      EXPECT_TRUE(info != nullptr &&
+                  source.Read(*info, 0, absl::MakeSpan(bytes)).ok())
+          << name;
+      return bytes;
+    };
+    const auto blocks = bytes_of(*read->weights, c.layer.name + ".weight");
+    ASSERT_EQ(read->weights->Find(c.layer.name + ".weight")->dtype, c.dtype);
+    const auto layout = MakeCheckpointLayout(*FindCheckpointType(c.type));
+    const auto parts = layout->Parts(c.layer.n, c.layer.k, DType::kF32);
+    const auto bytes =
+        layout->Convert({blocks, c.dtype, c.layer.n, c.layer.k}, DType::kF32);
+    ASSERT_EQ(bytes.size(), parts.size());
+    for (size_t i = 0; i < parts.size(); ++i) {
+      EXPECT_TRUE(bytes[i] == bytes_of(**raw, c.layer.name + parts[i].suffix))
+          << parts[i].suffix;
+    }
+  }
+}
+
 class PlainLayersTest : public QuantizedFiles {};
 
 // Readers of GPTQ's layout take every linear layer for one of the type unless
@@ -238,6 +306,54 @@ TEST_F(PlainLayersTest, GptqFoldersNameThem) {
   EXPECT_EQ(names("model.layers.0.mlp.down_proj"), 1);
   EXPECT_EQ(names("model.layers.1.mlp.up_proj"), 1);
   EXPECT_EQ(names("model.layers.1.mlp.down_proj"), 0);
+}
+
+// bitsandbytes' blocks of 64: apertus has rows of 32, which keep their type and
+// are named, and of 64, which are what the format's encoder makes of them.
+TEST_F(PlainLayersTest, BitsandbytesFoldersNameThem) {
+  const auto source = OpenModelFiles(Golden("apertus"), {});
+  ASSERT_TRUE(source.ok()) << source.status();
+  QuantizeOptions options = Options("nf4", QuantizeMethod::kNearest);
+  options.calibration_sequences.clear();
+  const std::string folder = folder_ + "/model";
+  const auto report = QuantizeModel(*source, options, folder);
+  ASSERT_TRUE(report.ok()) << report.status();
+  const auto files = OpenModelFiles(folder, {});
+  ASSERT_TRUE(files.ok()) << files.status();
+  std::vector<std::string> kept;
+  int blocks = 0;
+  for (const QuantizedTensor& tensor : report->tensors) {
+    if (!tensor.name.ends_with("_proj.weight")) continue;
+    SCOPED_TRACE(tensor.name);
+    const bool whole = tensor.shape[1] % 64 == 0;
+    EXPECT_EQ(tensor.to, whole ? DType::kNF4 : tensor.from);
+    if (!whole) {
+      kept.push_back(tensor.name.substr(0, tensor.name.rfind('.')));
+      continue;
+    }
+    ++blocks;
+    const auto count = static_cast<size_t>(tensor.shape[0] * tensor.shape[1]);
+    std::vector<float> values(count);
+    const WeightInfo& from = *source->weights->Find(tensor.name);
+    std::vector<std::byte> stored(from.bytes);
+    ASSERT_TRUE(source->weights->Read(from, 0, absl::MakeSpan(stored)).ok());
+    for (size_t i = 0; i < count; ++i) {
+      values[i] = LoadFloat(from.dtype, stored.data(), static_cast<int64_t>(i));
+    }
+    const WeightInfo& to = *files->weights->Find(tensor.name);
+    ASSERT_EQ(to.dtype, DType::kNF4);
+    std::vector<std::byte> got(to.bytes), want(to.bytes);
+    ASSERT_TRUE(files->weights->Read(to, 0, absl::MakeSpan(got)).ok());
+    FindBlockCodec(DType::kNF4)
+        ->encode(values.data(), static_cast<int64_t>(count / 64), want.data());
+    EXPECT_TRUE(got == want);
+  }
+  EXPECT_EQ(blocks, 2);
+  EXPECT_FALSE(kept.empty());
+  kept.push_back("lm_head");
+  const Json& settings = files->config["quantization_config"];
+  EXPECT_EQ(settings["llm_int8_skip_modules"], Json(kept));
+  EXPECT_EQ(settings["bnb_4bit_compute_dtype"], "bfloat16");
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ struct Layer {
     block = format.block_elements;
     const auto blocks = static_cast<int64_t>(stored.size()) / block;
     FindBlockCodec(info.dtype)->decode(bytes.data(), blocks, read.data());
-    const bool has_min = format.block_bytes - format.block_elements != 4;
+    const bool has_min = FindBlockCodec(info.dtype)->grid != nullptr;
     for (int64_t b = 0; b < blocks; ++b) {
       float values_of[2] = {};
       std::memcpy(values_of, bytes.data() + b * format.block_bytes,
@@ -141,9 +141,13 @@ void CheckLayer(const CheckpointType& type, const Layer& layer) {
     const float scale = layer.scales[b];
     ASSERT_EQ(scale, layer.scales[first]) << i;
     ASSERT_EQ(layer.mins[b], layer.mins[first]) << i;
-    const float most = is_float ? std::max(0x1p-4f * std::abs(layer.stored[at]),
-                                           0x1p-10f * scale)
-                                : 1.01f * scale;
+    // Half of what lies between nf4's lowest levels, or fp4's highest.
+    const bool has_levels = type.kind == CheckpointKind::kBitsAndBytes;
+    const float most =
+        has_levels ? 0.167f * scale
+        : is_float
+            ? std::max(0x1p-4f * std::abs(layer.stored[at]), 0x1p-10f * scale)
+            : 1.01f * scale;
     ASSERT_LE(std::abs(layer.stored[at] - layer.read[at]), most) << i;
     if (type.symmetric && type.codes == CheckpointCodes::kU4) {
       ASSERT_EQ(layer.mins[b], -8.0f * scale);
@@ -153,20 +157,36 @@ void CheckLayer(const CheckpointType& type, const Layer& layer) {
   }
 }
 
-constexpr const char* kTypes[] = {"u4_g128",         "u4_g64",
-                                  "u4_g32",          "u4_channel",
-                                  "u4_g128_sym",     "u4_g64_sym",
-                                  "u4_g32_sym",      "u4_channel_sym",
-                                  "i8_g128",         "i8_g64",
-                                  "i8_g32",          "i8_channel",
-                                  "i8_channel_sym",  "i8_g32_sym",
-                                  "i8_g64_sym",      "i8_g128_sym",
-                                  "awq_g128",        "awq_g64",
-                                  "awq_g32",         "w8a8_int8",
-                                  "w8a8_fp8",        "w8a8_fp8_tensor",
-                                  "w8a8_fp8_static", "w8a8_fp8_block",
-                                  "w4a16_g128",      "w4a16_channel",
-                                  "w4a16_g64_asym",  "w4a16_channel_asym"};
+constexpr const char* kTypes[] = {"u4_g128",
+                                  "u4_g64",
+                                  "u4_g32",
+                                  "u4_channel",
+                                  "u4_g128_sym",
+                                  "u4_g64_sym",
+                                  "u4_g32_sym",
+                                  "u4_channel_sym",
+                                  "i8_g128",
+                                  "i8_g64",
+                                  "i8_g32",
+                                  "i8_channel",
+                                  "i8_channel_sym",
+                                  "i8_g32_sym",
+                                  "i8_g64_sym",
+                                  "i8_g128_sym",
+                                  "awq_g128",
+                                  "awq_g64",
+                                  "awq_g32",
+                                  "w8a8_int8",
+                                  "w8a8_fp8",
+                                  "w8a8_fp8_tensor",
+                                  "w8a8_fp8_static",
+                                  "w8a8_fp8_block",
+                                  "w4a16_g128",
+                                  "w4a16_channel",
+                                  "w4a16_g64_asym",
+                                  "w4a16_channel_asym",
+                                  "nf4",
+                                  "fp4"};
 
 TEST_F(CheckpointTest, EveryTypeComesBack) {
   const auto source = OpenModelFiles(Golden("llama_bf16"), {});
@@ -422,6 +442,7 @@ TEST_F(CheckpointTest, OtherTypesBesideAreRefused) {
       {"u4_g128", "*=w8a8_fp8", "allowed beside u4_g128: f32, f16 or bf16"},
       {"u4_g128", "*=u4_g32", "allowed beside u4_g128: f32, f16 or bf16"},
       {"awq_g64", "*=q8_0", "allowed beside awq_g64"},
+      {"nf4", "*=fp4", "allowed beside nf4: f32, f16 or bf16"},
       {"w8a8_int8", "*=u4_g128", "as they are, w8a8_int8, w8a8_fp8"},
       {"w8a8_int8", "*=q8_0", "\"*\" is q8_0, allowed beside w8a8_int8"},
       {"w8a8_int8", "*=no", "\"*\" is no, allowed beside w8a8_int8"},
