@@ -18,8 +18,12 @@ const char* SafetensorsDType(DType dtype) {
       return "BF16";
     case DType::kI32:
       return "I32";
+    case DType::kI64:
+      return "I64";
     case DType::kI8:
       return "I8";
+    case DType::kU8:
+      return "U8";
     case DType::kF8E4M3:
       return "F8_E4M3";
     default:
@@ -44,8 +48,8 @@ absl::Status SafetensorsWriter::AddTensor(const std::string& name, DType dtype,
   const char* type = SafetensorsDType(dtype);
   if (type == nullptr || header_.contains(name)) {
     return absl::InvalidArgumentError(FormattedString(
-        "tensor \"%s\" of %s %s, allowed: f32, f16, bf16, i32, i8 and "
-        "e4m3, each name once",
+        "tensor \"%s\" of %s %s, allowed: f32, f16, bf16, i32, i64, i8, u8 "
+        "and e4m3, each name once",
         name, DTypeName(dtype), type == nullptr ? "" : "is there already"));
   }
   uint64_t elements = 1;

@@ -25,8 +25,8 @@ class SafetensorsWriter {
   // The file appears at `path` with Commit (see DurableFile).
   static absl::StatusOr<SafetensorsWriter> Create(const std::string& path);
 
-  // f32, f16, bf16, i32, i8 or e4m3; sizes of at least 1. INVALID_ARGUMENT for
-  // others and names that are there already.
+  // f32, f16, bf16, i32, i64, i8, u8 or e4m3; sizes of at least 1.
+  // INVALID_ARGUMENT for others and names that are there already.
   absl::Status AddTensor(const std::string& name, DType dtype,
                          absl::Span<const int64_t> shape);
   absl::Status StartData();

@@ -47,12 +47,13 @@ class AwqLayout final : public CheckpointLayout {
     }
     return {codes.bytes(), zeros.bytes(), ScaleBytes(scales, DType::kF16)};
   }
-  Json Config(const std::vector<std::string>& kept, bool) const override {
+  Json Config(const LayoutUse& use) const override {
     Json config = {
         {"quant_method", "awq"}, {"version", "gemm"},  {"bits", 4},
         {"group_size", group_},  {"zero_point", true}, {"backend", "autoawq"},
         {"do_fuse", false}};
-    config["modules_to_not_convert"] = kept.empty() ? Json() : Json(kept);
+    config["modules_to_not_convert"] =
+        use.kept.empty() ? Json() : Json(use.kept);
     return config;
   }
 

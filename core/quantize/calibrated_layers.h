@@ -214,6 +214,9 @@ class CalibratedLayers : private RowMethod {
     return otherwise_ != nullptr && otherwise_->wants_largest();
   }
   void SetLargest(float largest) override { otherwise_->SetLargest(largest); }
+  int64_t rows_together() const override {
+    return otherwise_ == nullptr ? 1 : otherwise_->rows_together();
+  }
   absl::Status Encode(int64_t rows, const float* values,
                       std::byte* encoded) override;
   absl::Status EncodeNearest(int64_t rows, const float* values,

@@ -9,7 +9,7 @@
 namespace inlay {
 namespace {
 
-// Of a band, that errors are reported of.
+// Of a band, that errors are reported of, or as many as are encoded as one.
 constexpr int64_t kErrorRows = 32;
 
 }  // namespace
@@ -92,7 +92,8 @@ absl::Status CalibratedLayers::Note(int64_t first, int64_t rows,
                                     const std::byte* encoded,
                                     const float* decoded) {
   if (matrix_ != nullptr) Keep(first, rows, encoded, decoded);
-  return AddErrors(std::min(rows, kErrorRows), values, decoded);
+  return AddErrors(std::min(rows, std::max(kErrorRows, rows_together())),
+                   values, decoded);
 }
 
 absl::Status CalibratedLayers::AddErrors(int64_t rows, const float* values,

@@ -32,6 +32,7 @@ struct TypedLayers {
   CheckpointType type;
   std::unique_ptr<CheckpointLayout> layout;
   std::vector<std::string> names;
+  DType stored = DType::kBF16;  // of the first
 
   bool has_input_scale() const {
     return type.inputs == CheckpointInputs::kTensor;
@@ -42,17 +43,20 @@ struct TypedLayers {
 // that make one matrix of q, k and v ask for its class first, "Linear".
 Json CheckpointSettings(const std::vector<TypedLayers>& groups,
                         const std::vector<std::string>& kept, bool act_order) {
+  const auto config_of = [&](const TypedLayers& group) {
+    return group.layout->Config({kept, act_order, group.stored});
+  };
   std::vector<const TypedLayers*> used;
   for (const TypedLayers& group : groups) {
     if (!group.names.empty()) used.push_back(&group);
   }
   if (used.empty()) used.push_back(&groups.front());
-  Json settings = used.front()->layout->Config(kept, act_order);
+  Json settings = config_of(*used.front());
   if (used.size() == 1) return settings;
   const Json format = settings["format"];
   Json all = Json::object();
   for (size_t i = 0; i < used.size(); ++i) {
-    const Json config = used[i]->layout->Config(kept, act_order);
+    const Json config = config_of(*used[i]);
     Json group = config["config_groups"]["group_0"];
     group["targets"] = used[i]->names;
     group["format"] = config["format"];
@@ -164,7 +168,7 @@ class CheckpointQuantizer {
     for (size_t i = 0; i < groups_.size(); ++i) {
       if (groups_[i].type == type) return i;
     }
-    groups_.push_back({type, MakeCheckpointLayout(type), {}});
+    groups_.push_back({type, MakeCheckpointLayout(type), {}, DType::kBF16});
     return groups_.size() - 1;
   }
 
@@ -268,6 +272,7 @@ class CheckpointQuantizer {
     if (!block.has_value() || !group.layout->Fits(n, k)) return;
     row.to = row.wanted = *block;
     group_of_[i] = &group;
+    if (group.names.empty()) group.stored = row.from;
     group.names.push_back(LayerOf(i));
     const BlockGrid* grid = FindBlockCodec(row.to)->grid;
     if (grid == nullptr) return;
@@ -315,7 +320,11 @@ class CheckpointQuantizer {
       if (IsConverted(i)) largest = std::max(largest, row.bytes_after);
     }
     // Its rows, and converted: codes, what they are made from, what is written.
-    pass_.Reserve(4 * largest);
+    int64_t together = 1;
+    for (const TypedLayers& group : groups_) {
+      together = std::max<int64_t>(together, group.type.rows);
+    }
+    pass_.Reserve(4 * largest, together);
     return AddTables(writer);
   }
 
@@ -330,6 +339,7 @@ class CheckpointQuantizer {
     return absl::OkStatus();
   }
 
+  // Null: the format's encoder.
   std::unique_ptr<RowMethod> Nearest(size_t i, int64_t width) const {
     const QuantizedTensor& row = pass_.report().tensors[i];
     if (schemes_[i].grid != nullptr) {
@@ -337,9 +347,11 @@ class CheckpointQuantizer {
                                                pass_.pool());
     }
     const TypedLayers& group = *group_of_[i];
+    if (group.type.codes != CheckpointCodes::kF8) return nullptr;
+    std::optional<ScaleGrid> cell = group.type.Cell(row.shape[0], width);
+    if (group.type.group == kGroupIsTensor) cell.reset();
     return std::make_unique<NearestE4M3>(
-        row.to, group.type.group == kGroupIsTensor,
-        group.layout->ScaleType(row.from), width, pass_.pool());
+        row.to, cell, group.layout->ScaleType(row.from), width, pass_.pool());
   }
 
   absl::Status WriteTensor(size_t i, SafetensorsWriter* writer) {

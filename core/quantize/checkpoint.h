@@ -1,6 +1,6 @@
 // QuantizeCheckpoint: a Hugging Face folder with its linear layers in a layout
-// that other engines read: GPTQ's, AWQ's, compressed-tensors'. Owns what is in
-// the folder.
+// that other engines read: GPTQ's, AWQ's, compressed-tensors', bitsandbytes'.
+// Owns what is in the folder.
 #ifndef INLAY_CORE_QUANTIZE_CHECKPOINT_H_
 #define INLAY_CORE_QUANTIZE_CHECKPOINT_H_
 

@@ -1,7 +1,7 @@
 // CheckpointLayout: a layer in blocks of ours as the tensors that checkpoints
 // of other engines have for it (core/formats/gptq.cc, awq.cc,
-// compressed_tensors.cc describe them), and what their config.json says. Knows
-// no files.
+// compressed_tensors.cc, bitsandbytes.cc describe them), and what their
+// config.json says. Knows no files.
 #ifndef INLAY_CORE_QUANTIZE_CHECKPOINT_LAYOUT_H_
 #define INLAY_CORE_QUANTIZE_CHECKPOINT_LAYOUT_H_
 
@@ -25,7 +25,7 @@ struct LayerPart {
   std::vector<int64_t> shape;
 };
 
-// [n, k] in blocks of `dtype`: u4 and i8 with whole zero points and scales of
+// [n, k] in blocks of `dtype`: u4 and i8 with whole zero points, and scales of
 // the layout's type, one in all blocks of a group.
 struct LayerRows {
   absl::Span<const std::byte> rows;
@@ -33,6 +33,13 @@ struct LayerRows {
   int64_t n = 0;
   int64_t k = 0;
   float largest_input = 0.0f;  // magnitude; for layouts with a scale of inputs
+};
+
+// What a folder's settings say beside the type.
+struct LayoutUse {
+  std::vector<std::string> kept;  // linear layers that stay as they are
+  bool act_order = false;         // inputs were taken in another order
+  DType stored = DType::kBF16;    // what the layers were
 };
 
 class CheckpointLayout {
@@ -47,15 +54,15 @@ class CheckpointLayout {
   // The bytes of Parts, in their order.
   virtual std::vector<std::vector<std::byte>> Convert(const LayerRows& layer,
                                                       DType stored) const = 0;
-  // "quantization_config". `kept`: linear layers that stay as they are.
-  // `act_order`: their inputs were taken in another order.
-  virtual Json Config(const std::vector<std::string>& kept,
-                      bool act_order) const = 0;
+  // "quantization_config".
+  virtual Json Config(const LayoutUse& use) const = 0;
 };
 
 std::unique_ptr<CheckpointLayout> MakeGptqLayout(const CheckpointType& type);
 std::unique_ptr<CheckpointLayout> MakeAwqLayout(const CheckpointType& type);
 std::unique_ptr<CheckpointLayout> MakeCompressedTensorsLayout(
+    const CheckpointType& type);
+std::unique_ptr<CheckpointLayout> MakeBitsAndBytesLayout(
     const CheckpointType& type);
 std::unique_ptr<CheckpointLayout> MakeCheckpointLayout(
     const CheckpointType& type);

@@ -32,12 +32,23 @@ constexpr struct {
     {"awq_g128", {kAwq, kU4, 128}},
     {"awq_g64", {kAwq, kU4, 64}},
     {"awq_g32", {kAwq, kU4, 32}},
+    {"nf4", {kBitsAndBytes, kNf4, 64}},
+    {"fp4", {kBitsAndBytes, kFp4, 64}},
     {"w8a8_int8", {kCompressedTensors, kI8, kGroupIsChannel, true, kToken}},
     {"w8a8_fp8", {kCompressedTensors, kF8, kGroupIsChannel, true, kToken}},
     {"w8a8_fp8_tensor",
      {kCompressedTensors, kF8, kGroupIsTensor, true, kToken}},
     {"w8a8_fp8_static",
      {kCompressedTensors, kF8, kGroupIsTensor, true, kTensor}},
+    {"w8a8_fp8_block", {kCompressedTensors, kF8, 128, true, kGroup, 128}},
+    {"w4a16_g128", {kCompressedTensors, kU4, 128, true}},
+    {"w4a16_g64", {kCompressedTensors, kU4, 64, true}},
+    {"w4a16_g32", {kCompressedTensors, kU4, 32, true}},
+    {"w4a16_channel", {kCompressedTensors, kU4, kGroupIsChannel, true}},
+    {"w4a16_g128_asym", {kCompressedTensors, kU4, 128}},
+    {"w4a16_g64_asym", {kCompressedTensors, kU4, 64}},
+    {"w4a16_g32_asym", {kCompressedTensors, kU4, 32}},
+    {"w4a16_channel_asym", {kCompressedTensors, kU4, kGroupIsChannel}},
 };
 
 }  // namespace
@@ -47,6 +58,10 @@ std::optional<DType> CheckpointType::BlockType(int64_t k) const {
   if (k % 32 != 0 || whole % 32 != 0 || k % whole != 0) return std::nullopt;
   const bool large = whole % 128 == 0;
   switch (codes) {
+    case kNf4:
+      return DType::kNF4;
+    case kFp4:
+      return DType::kBNB_FP4;
     case kU4:
       return large ? DType::kU4_G128 : DType::kU4_G32;
     case kI8:

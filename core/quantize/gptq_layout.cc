@@ -23,13 +23,13 @@ class GptqLayout final : public CheckpointLayout {
   }
   std::vector<std::vector<std::byte>> Convert(const LayerRows& layer,
                                               DType) const override;
-  Json Config(const std::vector<std::string>&, bool act_order) const override {
+  Json Config(const LayoutUse& use) const override {
     return {{"quant_method", "gptq"},
             {"checkpoint_format", "gptq"},
             {"bits", bits_},
             {"group_size", type_.group == kGroupIsChannel ? -1 : type_.group},
             {"desc_act", false},
-            {"static_groups", act_order},
+            {"static_groups", use.act_order},
             {"sym", type_.symmetric},
             {"true_sequential", false}};
   }
@@ -79,18 +79,6 @@ std::vector<std::vector<std::byte>> GptqLayout::Convert(const LayerRows& layer,
 
 std::unique_ptr<CheckpointLayout> MakeGptqLayout(const CheckpointType& type) {
   return std::make_unique<GptqLayout>(type);
-}
-
-std::unique_ptr<CheckpointLayout> MakeCheckpointLayout(
-    const CheckpointType& type) {
-  switch (type.kind) {
-    case CheckpointKind::kGptq:
-      return MakeGptqLayout(type);
-    case CheckpointKind::kAwq:
-      return MakeAwqLayout(type);
-    default:
-      return MakeCompressedTensorsLayout(type);
-  }
 }
 
 }  // namespace inlay

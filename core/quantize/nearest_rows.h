@@ -4,7 +4,9 @@
 #define INLAY_CORE_QUANTIZE_NEAREST_ROWS_H_
 
 #include <cstdint>
+#include <optional>
 
+#include "core/formats/quantized_settings.h"
 #include "core/quantize/group_scheme.h"
 #include "core/quantize/row_writer.h"
 
@@ -31,14 +33,17 @@ class NearestInGroups : public RowMethod {
   ThreadPool& pool_;
 };
 
-// e4m3 with one scale a row, or a matrix: the largest magnitude / 448, rounded
-// to `scale` (bf16 or f32), in blocks of f8_g128 or f8_g32 that repeat it.
+// e4m3 with a scale for each rows x columns (a row, say) of a matrix, or one:
+// the largest magnitude / 448, rounded to `scale` (bf16 or f32), in blocks of
+// f8_g128 or f8_g32 that repeat it.
 class NearestE4M3 : public RowMethod {
  public:
-  NearestE4M3(DType blocks, bool one_scale, DType scale, int64_t width,
-              ThreadPool& pool)
+  // `cell`: whole blocks, that divide the width; none: the matrix has one.
+  NearestE4M3(DType blocks, std::optional<ScaleGrid> cell, DType scale,
+              int64_t width, ThreadPool& pool)
       : elements_(GetFormatInfo(blocks).block_elements),
-        one_scale_(one_scale),
+        one_scale_(!cell.has_value()),
+        cell_(cell.value_or(ScaleGrid{1, width})),
         scale_(scale),
         width_(width),
         pool_(pool) {}
@@ -46,6 +51,7 @@ class NearestE4M3 : public RowMethod {
   bool encodes() const override { return true; }
   bool wants_largest() const override { return one_scale_; }
   void SetLargest(float largest) override { largest_ = largest; }
+  int64_t rows_together() const override { return cell_.rows; }
   absl::Status Encode(int64_t rows, const float* values,
                       std::byte* encoded) override;
   absl::Status Note(int64_t, int64_t, const float*, const std::byte*,
@@ -54,10 +60,12 @@ class NearestE4M3 : public RowMethod {
   }
 
  private:
-  void EncodeRow(const float* values, std::byte* encoded) const;
+  // As many as are encoded as one, or what is left.
+  void EncodeRows(int64_t rows, const float* values, std::byte* encoded) const;
 
   int64_t elements_;
   bool one_scale_;
+  ScaleGrid cell_;
   DType scale_;
   int64_t width_;
   ThreadPool& pool_;

@@ -34,6 +34,11 @@ void EncodeRow(const BlockCodec* codec, DType to, const float* values,
   codec->decode(encoded, blocks, decoded);
 }
 
+int64_t BandRows(int64_t width, const RowMethod* method) {
+  const int64_t together = method == nullptr ? 1 : method->rows_together();
+  return std::max<int64_t>(1, kBandElements / width / together) * together;
+}
+
 }  // namespace
 
 void RowWriter::Encode(int64_t rows, int64_t row_elements, DType to,
@@ -102,7 +107,7 @@ absl::Status RowWriter::WriteBand() {
 absl::Status RowWriter::Write(RowReader& reader, DType from, DType to,
                               RowMethod* method, RowErrors* errors) {
   const int64_t width = reader.row_elements();
-  const int64_t band = std::max<int64_t>(1, kBandElements / width);
+  const int64_t band = BandRows(width, method);
   const uint64_t row_bytes = RowBytes(to, width);
   const bool copies =
       from == to && reader.rows_are_stored() && method == nullptr;

@@ -21,7 +21,8 @@ namespace inlay {
 // up to four times as many, so that many threads have enough.
 inline constexpr int64_t kBandElements = int64_t{1} << 20;
 // What a method does to the rows of one tensor on their way. Bands come in
-// order; calls come from one thread.
+// order, each of whole rows_together() but for the last; calls come from one
+// thread.
 class RowMethod {
  public:
   virtual ~RowMethod() = default;
@@ -35,6 +36,8 @@ class RowMethod {
   // leaves them, before any is encoded.
   virtual bool wants_largest() const { return false; }
   virtual void SetLargest(float) {}
+  // How many rows are encoded as one.
+  virtual int64_t rows_together() const { return 1; }
   // What the rows became, of a block format: blocks, and these decoded.
   virtual absl::Status Note(int64_t first, int64_t rows, const float* values,
                             const std::byte* encoded, const float* decoded) = 0;

@@ -142,7 +142,8 @@ uint64_t TensorPass::WritingBytes() const {
     for (const int64_t size : row.shape) elements *= size;
     elements /= static_cast<int64_t>(parts_[i].size());
     const int64_t width = row.shape.empty() ? 1 : row.shape.back();
-    band = std::max(band, std::min(elements, std::max(kBandElements, width)));
+    band = std::max(band, std::min(elements, std::max(kBandElements,
+                                                      rows_together_ * width)));
   }
   return kSmallBytes +
          kThreadBytes * static_cast<uint64_t>(pool().num_threads()) +

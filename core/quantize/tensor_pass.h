@@ -44,8 +44,12 @@ class TensorPass {
   void CountElements(int64_t elements) {
     total_ += static_cast<uint64_t>(elements);
   }
-  // Bytes that whoever writes the file takes besides.
-  void Reserve(uint64_t bytes) { reserved_ = bytes; }
+  // Bytes that whoever writes the file takes besides, and how many rows its
+  // methods encode as one at most.
+  void Reserve(uint64_t bytes, int64_t rows_together = 1) {
+    reserved_ = bytes;
+    rows_together_ = rows_together;
+  }
   // Errors of QuantizeOptions::memory_limit.
   absl::Status Calibrate();
   // `otherwise`: where the method has nothing for it; null: the encoder.
@@ -97,6 +101,7 @@ class TensorPass {
   std::vector<bool> turns_;
   bool largest_inputs_ = false;
   uint64_t reserved_ = 0;
+  int64_t rows_together_ = 1;
   QuantizeReport report_;
   // Of methods that calibrate; method_ points into the others.
   DecoderSpec spec_;

@@ -145,12 +145,12 @@ Outcome ParseQuantize(Args& args, QuantizeArgs* given) {
             &given->no_tokenizer);
   args.OnlyWith({"sequence-tokens", "calibration-tokens", "expert-sums"},
                 {"calibration"});
-  args.Note("Types u4_*, i8_* (GPTQ's layout), awq_* and w8a8_* (that of");
   args.Note(
-      "compressed-tensors) give a folder; w8a8_fp8_static takes the scales");
+      "Types u4_*, i8_* (GPTQ's layout), awq_*, w4a16_*, w8a8_* (that of");
+  args.Note("compressed-tensors), nf4 and fp4 (that of bitsandbytes) give a");
   args.Note(
-      "of inputs from --calibration. Of common options, --threads counts,");
-  args.Note("and all for --eval.");
+      "folder; w8a8_fp8_static takes the scales of inputs from --calibration.");
+  args.Note("Of common options, --threads counts, and all for --eval.");
   CLI_RETURN_IF_FAILED(args.Parse());
   if (!given->type.has_value()) return Outcome::Usage("--type is missing");
   // Its inputs' scales want calibration, whatever the method.

@@ -22,7 +22,7 @@ import time
 # What texts begin with; the model writes the message and the reply to it.
 STARTS = ["<|user|>Tell a story about", "<|user|>", "<|system|>You are", "<|user|>Echo:", "Once upon a time,"]
 
-FOLDERS = ("u4_", "i8_", "awq_", "w8a8_")
+FOLDERS = ("u4_", "i8_", "awq_", "w8a8_", "w4a16_", "nf4", "fp4")
 TASKS = ("command", "recall", "sums", "dialogue")
 ACT_ORDER = "gptq act-order"
 
@@ -33,7 +33,7 @@ FORMATS = [
     (("f32", "bf16", "f16"), ("rtn",)),
     (("q8_0",), ("rtn", "gptq", "smoothquant")),
     (("w8a8_int8",), ("rtn", "gptq", "smoothquant")),
-    (("w8a8_fp8", "w8a8_fp8_tensor", "w8a8_fp8_static"), ("rtn", "smoothquant")),
+    (("w8a8_fp8", "w8a8_fp8_tensor", "w8a8_fp8_static", "w8a8_fp8_block"), ("rtn", "smoothquant")),
     (("i8_g32", "i8_g64", "i8_g128", "i8_channel"), ("rtn", "gptq")),
     (("i8_g32_sym", "i8_g64_sym", "i8_g128_sym", "i8_channel_sym"), ("rtn", "gptq")),
     (("q6_k",), ("rtn", "imatrix", "gptq")),
@@ -42,9 +42,13 @@ FORMATS = [
     (("u4_g32", "u4_g64", "u4_g128", "u4_channel"), ALL),
     (("u4_g32_sym", "u4_g64_sym", "u4_g128_sym", "u4_channel_sym"), ("rtn", "gptq")),
     (("awq_g32", "awq_g64", "awq_g128"), ("rtn", "awq")),
+    (("w4a16_g32", "w4a16_g64"), ("rtn", "gptq")),
+    (("w4a16_g128",), ALL),
+    (("w4a16_channel",), ("rtn", "gptq")),
+    (("w4a16_g32_asym", "w4a16_g64_asym", "w4a16_g128_asym", "w4a16_channel_asym"), ("rtn", "gptq")),
     (("q4_k_m", "q4_k_s"), ("rtn", "imatrix", "gptq")),
     (("q4_k", "q4_1", "q4_0", "iq4_nl", "iq4_xs"), ALL),
-    (("nvfp4", "mxfp4"), ("rtn",)),
+    (("nf4", "fp4", "nvfp4", "mxfp4"), ("rtn",)),
     (("q3_k_l", "q3_k_m", "q3_k_s"), ("rtn", "imatrix", "gptq")),
     (("q3_k",), ALL),
     (("iq3_s", "iq3_xxs"), ("rtn",)),

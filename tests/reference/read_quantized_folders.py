@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Folders that `inlay quantize` writes, read by the engines that people read such folders with: transformers with compressed-tensors, with GPTQModel
-(GPTQ and AWQ), and AutoAWQ's unpacking.
+"""Folders that `inlay quantize` writes, read by the engines that people read such folders with: transformers with compressed-tensors, with
+bitsandbytes, with GPTQModel (GPTQ and AWQ), and AutoAWQ's unpacking.
 
 The small model that ships is written in each type and opened twice: as the engine runs it, and with the weights that the engine makes of the
 folder in a model of float32 that rounds nothing else. Beside them are Inlay's logits of the same folder in float32 (`--kernels gemm=cpu_simd`,
@@ -12,7 +12,7 @@ which leaves activations as they are). A row for each: the largest difference ov
 
 Not a test: none of these is a dependency of Inlay's. From the repository's root, with a work folder that may go afterwards:
 
-    pip install torch transformers==5.24.0 compressed-tensors accelerate optimum gptqmodel && pip install --no-deps autoawq
+    pip install torch transformers==5.24.0 compressed-tensors bitsandbytes accelerate optimum gptqmodel && pip install --no-deps autoawq
     python3 tests/reference/read_quantized_folders.py /tmp/folders            # or some types: u4_g128 'w8a8_*'
 """
 import argparse
@@ -61,6 +61,16 @@ FOLDERS |= {
     "w8a8_fp8_tensor": ["--type", "w8a8_fp8_tensor"],
     "w8a8_fp8_static": ["--type", "w8a8_fp8_static", "--method", "rtn"],
     "w8a8_int8, down_proj w8a8_fp8": ["--type", "w8a8_int8", "--tensor", "*down_proj*=w8a8_fp8"],
+    "w8a8_fp8_block": ["--type", "w8a8_fp8_block"],
+}
+FOLDERS |= {name + end: ["--type", name + end] for name in ("w4a16_g128", "w4a16_g64", "w4a16_g32", "w4a16_channel") for end in ("", "_asym")}
+FOLDERS |= {
+    "w4a16_g128 gptq": ["--type", "w4a16_g128", "--method", "gptq"],
+    "w4a16_g128_asym gptq act-order": ["--type", "w4a16_g128_asym", "--method", "gptq", "--act-order"],
+    "w4a16_g128 awq": ["--type", "w4a16_g128", "--method", "awq"],
+    "w4a16_g128, down_proj w8a8_fp8_block": ["--type", "w4a16_g128", "--tensor", "*down_proj*=w8a8_fp8_block"],
+    "nf4": ["--type", "nf4"], "fp4": ["--type", "fp4"],
+    "nf4, down_proj bf16": ["--type", "nf4", "--tensor", "*down_proj*=bf16"],
 }
 NEED_TEXT = ("--method", "w8a8_fp8_static")
 
@@ -155,10 +165,47 @@ def autoawq_weights(_, folder):
 
 
 def compressed_tensors_weights(model, _):
-    """By its own function, scales in float32 (its decompression gives scales' type, and rounds to it)."""
-    from compressed_tensors.quantization.lifecycle.forward import dequantize  # pylint: disable=import-outside-toplevel
-    return {name: dequantize(module.weight, module.weight_scale.float(), args=module.quantization_scheme.weights, dtype=torch.float32)
+    """By its own functions, scales in float32 (its decompression gives scales' type, and rounds to it)."""
+    # pylint: disable=import-outside-toplevel
+    from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
+    from compressed_tensors.quantization.lifecycle.forward import dequantize
+
+    def codes(module):
+        if not hasattr(module, "weight_packed"):
+            return module.weight
+        return unpack_from_int32(module.weight_packed, module.quantization_scheme.weights.num_bits, torch.Size(module.weight_shape.tolist()))
+    return {name: dequantize(codes(module), module.weight_scale.float(), args=module.quantization_scheme.weights, dtype=torch.float32)
             for name, module in model.named_modules() if getattr(module, "quantization_scheme", None) is not None}
+
+
+def unpacked_weights(_, folder):
+    """By its decompression alone: transformers makes room for zero points that are not packed, which no folder has, its own neither."""
+    # pylint: disable=import-outside-toplevel
+    from compressed_tensors.compressors.pack_quantized.base import PackedQuantizationCompressor
+    from compressed_tensors.quantization import QuantizationScheme
+    settings = json.loads((folder / "config.json").read_text())["quantization_config"]
+    scheme = QuantizationScheme(**settings["config_groups"]["group_0"])
+    stored, weights = safetensors_of(folder), {}
+    for name in stored:
+        layer, part = name.rsplit(".", 1)
+        if part == "weight_packed":
+            parts = {part: stored[f"{layer}.{part}"] for part in PackedQuantizationCompressor.compression_param_names(scheme)}
+            parts["weight_scale"] = parts["weight_scale"].float()
+            weights[layer] = PackedQuantizationCompressor.decompress(parts, scheme)["weight"]
+    return weights
+
+
+def bitsandbytes_weights(model, _):
+    """By its own function, into float32."""
+    import bitsandbytes  # pylint: disable=import-outside-toplevel
+    weights = {}
+    for name, module in model.named_modules():
+        if isinstance(module, bitsandbytes.nn.Linear4bit):
+            state = module.weight.quant_state
+            state.dtype, stored = torch.float32, state.dtype
+            weights[name] = bitsandbytes.functional.dequantize_4bit(module.weight.data, state)
+            state.dtype = stored
+    return weights
 
 
 def round_inputs(model, folder, read):
@@ -171,13 +218,14 @@ def round_inputs(model, folder, read):
             if scheme.type == "int":
                 scale = torch.maximum(x.amax(-1, keepdim=True), -x.amin(-1, keepdim=True)) / 127.5
                 return (torch.clamp(torch.round(x / scale), -128, 127) * scale,)
-            scale = x.abs().amax(-1, keepdim=True) / 448 if scheme.dynamic else stored[name + ".input_scale"]
-            return ((x / scale).clamp(-448, 448).to(torch.float8_e4m3fn).float() * scale,)
+            groups = x.unflatten(-1, (-1, scheme.group_size)) if scheme.group_size else x
+            scale = groups.abs().amax(-1, keepdim=True) / 448 if scheme.dynamic else stored[name + ".input_scale"]
+            return (((groups / scale).clamp(-448, 448).to(torch.float8_e4m3fn).float() * scale).reshape(x.shape),)
         return hook
     modules = dict(model.named_modules())
     for name, module in read.named_modules():
         scheme = getattr(module, "quantization_scheme", None)
-        if scheme is not None:
+        if scheme is not None and scheme.input_activations is not None:
             modules[name].register_forward_pre_hook(rounded(name, scheme.input_activations))
     return model
 
@@ -186,8 +234,18 @@ READERS = {
     "gptq": [("GPTQModel", opened, gptqmodel_weights)],
     "awq": [("GPTQModel", opened, gptqmodel_weights), ("AutoAWQ's unpacking", None, autoawq_weights)],
     "compressed-tensors": [("compressed-tensors", opened, compressed_tensors_weights)],
+    "bitsandbytes": [("bitsandbytes", opened, bitsandbytes_weights)],
 }
-PACKAGES = ["torch", "transformers", "compressed-tensors", "gptqmodel", "optimum", "autoawq"]
+
+
+def readers_of(settings):
+    groups = settings.get("config_groups", {}).values()
+    if any(not group["weights"]["symmetric"] for group in groups):
+        return [("compressed-tensors' unpacking", None, unpacked_weights)]
+    return READERS[settings["quant_method"]]
+
+
+PACKAGES = ["torch", "transformers", "compressed-tensors", "bitsandbytes", "gptqmodel", "optimum", "autoawq"]
 
 
 def compared(got, want):
@@ -235,9 +293,9 @@ def main():
             continue
         folder = write(args.inlay, name, args.work)
         want = inlay_logits(args.inlay, folder, ids, args.greedy)
-        method = json.loads((folder / "config.json").read_text())["quantization_config"]["quant_method"]
-        for engine, opener, weights in READERS[method]:
-            said = columns(folder, method, opener, weights, ids, args.greedy, want)
+        settings = json.loads((folder / "config.json").read_text())["quantization_config"]
+        for engine, opener, weights in readers_of(settings):
+            said = columns(folder, settings["quant_method"], opener, weights, ids, args.greedy, want)
             print(f"| {name} | {engine} | {' | '.join((said + ['-'] * 3)[:3])} |", flush=True)
 
 

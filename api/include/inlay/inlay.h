@@ -491,7 +491,8 @@ INLAY_API void inlay_quantize_options_init_sized(inlay_quantize_options* options
  * Hugging Face folder instead, of GPTQ's layout, whose other tensors are as they were; its files are replaced one by one, and
  * those of tokenizer, chat templates, generation_config.json and sentence-transformers are copied. So do
  * (since 6) u4_g64, u4_channel, these with _sym, i8_g64, i8_channel, i8_channel_sym (since 10 all i8 with _sym); awq_g128, awq_g64, awq_g32 of AWQ's layout; w8a8_int8, w8a8_fp8,
- * w8a8_fp8_tensor and w8a8_fp8_static of compressed-tensors', of which the last needs calibration with any method.
+ * w8a8_fp8_tensor and w8a8_fp8_static of compressed-tensors', of which the last needs calibration with any method;
+ * (since 13) w8a8_fp8_block, w4a16_g128, w4a16_g64, w4a16_g32, w4a16_channel, these with _asym, of the latter; nf4 and fp4 of bitsandbytes'.
  * `options` may be null for the defaults. `report` may be null; it is JSON:
  *   type, method, calibration_tokens, bytes_before, bytes_after (of tensors), file_bytes, has_tokenizer
  *   tensors  [{"name", "gguf", "shape", "from", "to", "wanted": where that did not fit, "error": root mean square, relative to
@@ -500,7 +501,7 @@ INLAY_API void inlay_quantize_options_init_sized(inlay_quantize_options* options
  *            taken for independent), "nearest_error": that of rounding to nearest, of experts "expert_tokens": how many tokens
  *            of the calibration went to each}]
  * INLAY_UNSUPPORTED: an architecture, a setting or a tokenizer that GGUF cannot say, or text without a tokenizer;
- * INLAY_INVALID_ARGUMENT: a type, a method without calibration, one that does nothing with the type (w8a8_fp8: all but NEAREST and
+ * INLAY_INVALID_ARGUMENT: a type, a method without calibration, one that does nothing with the type (w8a8_fp8, nf4: all but NEAREST and
  * SMOOTHQUANT), or weights or inputs of layers that are not finite; INLAY_CANCELLED; INLAY_NOT_FOUND, INLAY_RESOURCE_EXHAUSTED (the
  * disk is full, or, before there is any work, one of the files to copy has more than 256 MiB), INLAY_IO_ERROR: files. */
 INLAY_API inlay_status inlay_quantize(const char* model_path, const char* out_path, const inlay_quantize_options* options,

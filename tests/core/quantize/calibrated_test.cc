@@ -326,13 +326,14 @@ TEST_F(CalibratedTest, MethodsThatDoNothingAreRefused) {
     std::vector<const char*> types;
     std::vector<QuantizeMethod> methods;
     const char* allowed;
-  } cases[] = {{{"w8a8_fp8", "w8a8_fp8_tensor", "w8a8_fp8_static", "mxfp4",
-                 "nvfp4", "tq2_0", "iq3_s"},
-                {kImportance, kGptq, kAwq},
-                ", allowed: rtn, smoothquant"},
-               {{"f32", "f16", "bf16"},
-                {kImportance, kGptq, kAwq, kSmoothQuant},
-                ", allowed: rtn"}};
+  } cases[] = {
+      {{"w8a8_fp8", "w8a8_fp8_tensor", "w8a8_fp8_static", "w8a8_fp8_block",
+        "nf4", "fp4", "mxfp4", "nvfp4", "tq2_0", "iq3_s"},
+       {kImportance, kGptq, kAwq},
+       ", allowed: rtn, smoothquant"},
+      {{"f32", "f16", "bf16"},
+       {kImportance, kGptq, kAwq, kSmoothQuant},
+       ", allowed: rtn"}};
   for (const auto& c : cases) {
     for (const std::string type : c.types) {
       for (const QuantizeMethod method : c.methods) {

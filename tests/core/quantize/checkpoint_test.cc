@@ -113,7 +113,7 @@ struct Layer {
     block = format.block_elements;
     const auto blocks = static_cast<int64_t>(stored.size()) / block;
     FindBlockCodec(info.dtype)->decode(bytes.data(), blocks, read.data());
-    const bool has_min = format.block_bytes - format.block_elements != 4;
+    const bool has_min = FindBlockCodec(info.dtype)->grid != nullptr;
     for (int64_t b = 0; b < blocks; ++b) {
       float values_of[2] = {};
       std::memcpy(values_of, bytes.data() + b * format.block_bytes,
@@ -124,25 +124,30 @@ struct Layer {
   }
 };
 
-// Blocks of a group have one scale; no value is further from its own than
-// rounding and the whole zero point allow: half a step and, at the range's
-// ends, half of one more; floats 2^-4 of themselves.
+// Blocks of a group, or of its rows, have one scale; no value is further from
+// its own than rounding and the whole zero point allow: half a step and, at the
+// range's ends, half of one more; floats 2^-4 of themselves.
 void CheckLayer(const CheckpointType& type, const Layer& layer) {
   const bool is_float = type.codes == CheckpointCodes::kF8;
   const auto all = static_cast<int64_t>(layer.stored.size());
-  const int64_t group = type.group == kGroupIsTensor    ? all
-                        : type.group == kGroupIsChannel ? layer.k
-                                                        : type.group;
+  const int64_t k = layer.k;
+  const ScaleGrid cell = type.Cell(all / k, k);
   for (int64_t i = 0; i < all; ++i) {
     const auto at = static_cast<size_t>(i);
     const auto b = static_cast<size_t>(i / layer.block);
-    const auto first = static_cast<size_t>(i / group * group / layer.block);
+    const int64_t row = i / k / cell.rows * cell.rows;
+    const int64_t column = i % k / cell.columns * cell.columns;
+    const auto first = static_cast<size_t>((row * k + column) / layer.block);
     const float scale = layer.scales[b];
     ASSERT_EQ(scale, layer.scales[first]) << i;
     ASSERT_EQ(layer.mins[b], layer.mins[first]) << i;
-    const float most = is_float ? std::max(0x1p-4f * std::abs(layer.stored[at]),
-                                           0x1p-10f * scale)
-                                : 1.01f * scale;
+    // Half of what lies between nf4's lowest levels, or fp4's highest.
+    const bool has_levels = type.kind == CheckpointKind::kBitsAndBytes;
+    const float most =
+        has_levels ? 0.167f * scale
+        : is_float
+            ? std::max(0x1p-4f * std::abs(layer.stored[at]), 0x1p-10f * scale)
+            : 1.01f * scale;
     ASSERT_LE(std::abs(layer.stored[at] - layer.read[at]), most) << i;
     if (type.symmetric && type.codes == CheckpointCodes::kU4) {
       ASSERT_EQ(layer.mins[b], -8.0f * scale);
@@ -152,13 +157,36 @@ void CheckLayer(const CheckpointType& type, const Layer& layer) {
   }
 }
 
-constexpr const char* kTypes[] = {
-    "u4_g128",        "u4_g64",          "u4_g32",         "u4_channel",
-    "u4_g128_sym",    "u4_g64_sym",      "u4_g32_sym",     "u4_channel_sym",
-    "i8_g128",        "i8_g64",          "i8_g32",         "i8_channel",
-    "i8_channel_sym", "i8_g32_sym",      "i8_g64_sym",     "i8_g128_sym",
-    "awq_g128",       "awq_g64",         "awq_g32",        "w8a8_int8",
-    "w8a8_fp8",       "w8a8_fp8_tensor", "w8a8_fp8_static"};
+constexpr const char* kTypes[] = {"u4_g128",
+                                  "u4_g64",
+                                  "u4_g32",
+                                  "u4_channel",
+                                  "u4_g128_sym",
+                                  "u4_g64_sym",
+                                  "u4_g32_sym",
+                                  "u4_channel_sym",
+                                  "i8_g128",
+                                  "i8_g64",
+                                  "i8_g32",
+                                  "i8_channel",
+                                  "i8_channel_sym",
+                                  "i8_g32_sym",
+                                  "i8_g64_sym",
+                                  "i8_g128_sym",
+                                  "awq_g128",
+                                  "awq_g64",
+                                  "awq_g32",
+                                  "w8a8_int8",
+                                  "w8a8_fp8",
+                                  "w8a8_fp8_tensor",
+                                  "w8a8_fp8_static",
+                                  "w8a8_fp8_block",
+                                  "w4a16_g128",
+                                  "w4a16_channel",
+                                  "w4a16_g64_asym",
+                                  "w4a16_channel_asym",
+                                  "nf4",
+                                  "fp4"};
 
 TEST_F(CheckpointTest, EveryTypeComesBack) {
   const auto source = OpenModelFiles(Golden("llama_bf16"), {});
@@ -210,14 +238,14 @@ TEST_F(CheckpointTest, MethodsServeGroupsOfAnySize) {
   constexpr QuantizeMethod kMethods[] = {
       QuantizeMethod::kAwq, QuantizeMethod::kImportance, QuantizeMethod::kGptq};
   size_t turn = 0;
-  for (const std::string type :
-       {"u4_g64", "u4_channel", "u4_g32_sym", "awq_g64", "w8a8_int8"}) {
+  for (const std::string type : {"u4_g64", "u4_channel", "u4_g32_sym",
+                                 "awq_g64", "w8a8_int8", "w4a16_g64"}) {
     for (size_t i = 0; i < std::size(kMethods); ++i) {
       if (!::inlay::testing::TriedWith(turn, i, std::size(kMethods))) continue;
       const QuantizeMethod method = kMethods[i];
       // AWQ's search takes long: of groups of several blocks.
       if (method == QuantizeMethod::kAwq &&
-          (type == "u4_g32_sym" || type == "w8a8_int8")) {
+          (type == "u4_g32_sym" || type.starts_with("w"))) {
         continue;
       }
       SCOPED_TRACE(type + " " + std::string(QuantizeMethodName(method)));
@@ -278,7 +306,8 @@ TEST_F(CheckpointTest, CancellingLeavesNoFolder) {
 
 TEST_F(CheckpointTest, SmoothedModelsStayThemselves) {
   const auto wanted = Logits(Golden("llama_bf16"));
-  for (const char* type : {"w8a8_int8", "w8a8_fp8", "w8a8_fp8_static"}) {
+  for (const char* type :
+       {"w8a8_int8", "w8a8_fp8", "w8a8_fp8_static", "w8a8_fp8_block"}) {
     SCOPED_TRACE(type);
     ASSERT_TRUE(QuantizePath(Golden("llama_bf16"),
                              Options(type, QuantizeMethod::kNearest), Folder())
@@ -413,6 +442,7 @@ TEST_F(CheckpointTest, OtherTypesBesideAreRefused) {
       {"u4_g128", "*=w8a8_fp8", "allowed beside u4_g128: f32, f16 or bf16"},
       {"u4_g128", "*=u4_g32", "allowed beside u4_g128: f32, f16 or bf16"},
       {"awq_g64", "*=q8_0", "allowed beside awq_g64"},
+      {"nf4", "*=fp4", "allowed beside nf4: f32, f16 or bf16"},
       {"w8a8_int8", "*=u4_g128", "as they are, w8a8_int8, w8a8_fp8"},
       {"w8a8_int8", "*=q8_0", "\"*\" is q8_0, allowed beside w8a8_int8"},
       {"w8a8_int8", "*=no", "\"*\" is no, allowed beside w8a8_int8"},
@@ -537,61 +567,6 @@ TEST_F(CheckpointTest, QuantisedSourcesAreRefused) {
       QuantizeModel(*files, Options("q8_0", QuantizeMethod::kNearest), Out());
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_LT(RelativeError(Logits(Out()), Logits(from)), 0.05);
-}
-
-// Names, types and shapes of a layer's tensors, and the settings, are those of
-// files that other tools wrote.
-TEST_F(CheckpointTest, LayoutsAreThoseOfOtherTools) {
-  const struct {
-    const char* golden;
-    const char* type;
-    std::vector<std::string> differ;  // settings
-  } cases[] = {
-      {"awq_int4", "awq_g128", {"modules_to_not_convert"}},
-      {"gptq_int4_actorder",
-       "u4_g128",
-       {"desc_act", "static_groups", "true_sequential"}},
-      {"gptq_int4", "u4_g128_sym", {"true_sequential"}},
-      {"ct_int8_w8a8", "w8a8_int8", {}},
-      {"ct_fp8_channel", "w8a8_fp8", {}},
-      {"ct_fp8_tensor", "w8a8_fp8_static", {}},
-  };
-  for (const auto& c : cases) {
-    SCOPED_TRACE(c.golden);
-    const std::string folder = TestData() + "/quantized/" + c.golden;
-    const auto layout = MakeCheckpointLayout(*FindCheckpointType(c.type));
-    const auto raw = OpenSafetensors(folder, WeightAccess::kMap);
-    ASSERT_TRUE(raw.ok()) << raw.status();
-    const struct {
-      const char* name;
-      int64_t n, k;
-    } layers[] = {{"self_attn.q_proj", 256, 256}, {"mlp.down_proj", 256, 512}};
-    for (const auto& layer : layers) {
-      const std::string name = std::string("model.layers.0.") + layer.name;
-      size_t parts = 0;
-      for (const WeightInfo& info : (*raw)->weights()) {
-        parts += info.name.starts_with(name + ".") ? 1 : 0;
-      }
-      const auto wanted = layout->Parts(layer.n, layer.k, DType::kBF16);
-      EXPECT_EQ(parts, wanted.size());
-      for (const LayerPart& part : wanted) {
-        const WeightInfo* info = (*raw)->Find(name + part.suffix);
-        ASSERT_NE(info, nullptr) << part.suffix;
-        EXPECT_EQ(info->dtype, part.dtype) << part.suffix;
-        EXPECT_EQ(info->shape, part.shape) << part.suffix;
-      }
-    }
-    const auto files = OpenModelFiles(folder, {});
-    ASSERT_TRUE(files.ok()) << files.status();
-    const Json& golden = files->config["quantization_config"];
-    const Json ours = layout->Config({"lm_head"}, false);
-    for (const auto& [key, value] : ours.items()) {
-      EXPECT_TRUE(golden.contains(key)) << key;
-      if (std::find(c.differ.begin(), c.differ.end(), key) == c.differ.end()) {
-        EXPECT_EQ(golden.value(key, Json("missing")), value) << key;
-      }
-    }
-  }
 }
 
 }  // namespace
