@@ -204,9 +204,10 @@ inline std::shared_ptr<const WeightSource> RoutedByKind(
   auto routed = std::make_shared<ReplacedWeights>(std::move(source));
   const int64_t rows =
       spec.embedding_rows > 0 ? spec.embedding_rows : spec.vocab_size;
+  // Families that multiply it normalise what layers add.
   routed->Replace(spec.embedding,
                   KindEmbedding(rows, spec.hidden_size,
-                                1.0f / spec.embedding_scale));
+                                1.0f / std::sqrt(spec.embedding_scale)));
   for (const RoutedPart& part : RoutedPartsOf(spec)) {
     float read = 1.0f;
     if (gain != 1.0f && part.norm != nullptr) {
