@@ -70,7 +70,7 @@ build build-asan all -- -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DC
   -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=gold "${same[@]}"
 # What sanitizers look for is the same in all families: each runs once, and a few stand for all in the rest.
 families= some="Models/GoldenModel.WholePromptAndGreedy/*:"
-for suite in GoldenModel QuantizedFamily DeterminismTest EveryDecoderTest BatchingTest; do
+for suite in GoldenModel QuantizedFamily DeterminismTest ScheduledTest EveryDecoderTest BatchingTest; do
   families+="Models/$suite.*:"
   some+="Models/$suite.AmongOthersOnAnyThreads/*:"
   for model in llama3 gpt_oss deepseek_v32 qwen3_next rwkv7; do some+="Models/$suite.*/$model*:"; done

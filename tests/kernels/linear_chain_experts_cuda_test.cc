@@ -1,6 +1,6 @@
 // linear_chain with a mixture of experts: every stage against float64, experts
-// those that the CPU's routing chooses; equal bits call by call and in graphs;
-// a NaN stays in its row; what it refuses.
+// those that the CPU's routing chooses and all others NaN; equal bits call by
+// call and in graphs; a NaN stays in its row; what it refuses.
 #if INLAY_HAS_CUDA
 
 #include <cmath>
@@ -83,6 +83,7 @@ void CheckStages(TestChain& chain) {
   before.hidden = chain.hidden;
   // The experts' stages run together.
   for (size_t s = 0; s < chain.desc.stages.size(); ++s) {
+    if (s == 1) chain.PoisonIdle(s, before.hidden);
     const ChainOutcome after =
         s == 1 ? chain.Run(3, 0, m) : chain.Run(s + 1, 0, m);
     if (::testing::Test::HasFatalFailure()) return;

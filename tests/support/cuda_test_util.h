@@ -107,6 +107,7 @@ class CudaBytes {
   T* as() const {
     return static_cast<T*>(data_);
   }
+  size_t bytes() const { return bytes_; }
 
  private:
   void* data_ = nullptr;

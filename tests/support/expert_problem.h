@@ -63,6 +63,16 @@ class Experts {
     return values_.data() + (expert * gemm.n + row) * gemm.k;
   }
   const std::vector<std::byte>& bytes() const { return bytes_; }
+  // All ones, which are NaN in every type and layout, in the experts that are
+  // not among those: whoever multiplies by their weights shows.
+  void PoisonOthers(const std::vector<int32_t>& used) {
+    for (int e = 0; e < desc_.num_experts; ++e) {
+      if (std::find(used.begin(), used.end(), e) != used.end()) continue;
+      std::fill_n(bytes_.begin() +
+                      static_cast<ptrdiff_t>(static_cast<size_t>(e) * stride()),
+                  stride(), std::byte{0xff});
+    }
+  }
   size_t stride() const {
     return bytes_.size() / static_cast<size_t>(desc_.num_experts);
   }
@@ -136,7 +146,7 @@ class ExpertsApart {
 };
 
 // A call over tokens that go to experts below `idle` only; idle 0: to every
-// expert, in their order.
+// expert, in their order. Weights of experts that no token goes to are NaN.
 class ExpertProblem {
  public:
   ExpertProblem(TestCuda& cuda, const ExpertLinearDesc& desc, int64_t tokens,
@@ -157,6 +167,7 @@ class ExpertProblem {
     for (size_t i = 0; every_ && i < routed_->experts.size(); ++i) {
       routed_->experts[i] = static_cast<int32_t>(i) % desc.num_experts;
     }
+    experts_.PoisonOthers(routed_->experts);
     x_ =
         TestMatrix(desc.gemm.activation,
                    tokens * (desc.row_a_slot ? desc.top_k : 1), desc.gemm.k, 8);

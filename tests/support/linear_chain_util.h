@@ -191,6 +191,26 @@ class TestChain {
     return outcome;
   }
 
+  // Weights of experts that no token goes to become NaN, `before` being what
+  // stage s, of experts' inputs, reads.
+  void PoisonIdle(size_t s, const TestMatrix& before) {
+    Route(s, before);
+    for (ChainWeights* weights : {&weights_[s], &weights_[s + 1]}) {
+      const size_t bytes = weights->device->bytes() /
+                           static_cast<size_t>(desc.routing.num_experts);
+      for (int64_t e = 0; e < desc.routing.num_experts; ++e) {
+        if (std::find(experts_.begin(), experts_.end(), e) != experts_.end()) {
+          continue;
+        }
+        EXPECT_EQ(cudaMemset(weights->device->as<std::byte>() +
+                                 static_cast<size_t>(e) * bytes,
+                             0xff, bytes),
+                  cudaSuccess);
+      }
+    }
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+
   // Stage s of `after` against the product of what `before` has.
   void Check(size_t s, const ChainOutcome& before, const ChainOutcome& after) {
     SCOPED_TRACE(::testing::Message() << "stage " << s);

@@ -36,9 +36,11 @@ class MemoryWeights : public WeightSource {
     bytes.resize(info.bytes + offset_);
     std::copy_n(static_cast<const std::byte*>(data), info.bytes,
                 bytes.data() + offset_);
-    infos_.push_back(std::move(info));
-    std::sort(infos_.begin(), infos_.end(),
-              [](const auto& a, const auto& b) { return a.name < b.name; });
+    infos_.insert(std::upper_bound(infos_.begin(), infos_.end(), info,
+                                   [](const auto& a, const auto& b) {
+                                     return a.name < b.name;
+                                   }),
+                  std::move(info));
   }
 
   absl::Span<const WeightInfo> weights() const override { return infos_; }

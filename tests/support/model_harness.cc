@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "memory/formatted_string.h"
 #include "memory/status.h"
 
 namespace inlay {
@@ -87,6 +88,10 @@ absl::Status ModelHarness::AddChunk(const Chunk& chunk, Arrays& arrays) {
   INLAY_RETURN_IF_ERROR(LeaveState(sequence, arrays));
   auto left = static_cast<int64_t>(chunk.tokens.size());
   for (const int32_t token : chunk.tokens) {
+    if (token < 0 || token >= model_.info().vocab_size) {
+      return absl::InvalidArgumentError(FormattedString(
+          "token %d, allowed: below %d", token, model_.info().vocab_size));
+    }
     const int64_t position = sequence.length++;
     for (size_t g = 0; g < groups.size(); ++g) {
       const int64_t block_size = groups[g].block_size;

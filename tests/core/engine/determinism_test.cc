@@ -44,50 +44,6 @@ TEST_P(DeterminismTest, AmongOthersOnAnyThreads) {
   }
 }
 
-TEST_P(DeterminismTest, InChunksAndBlocksOfAnySize) {
-  struct Size {
-    int32_t batch, running, chunk;
-    int block;
-  };
-  for (const Size size : {Size{1, 1, 0, 16}, Size{5, 2, 3, 1}, Size{7, 4, 0, 5},
-                          Size{16, 4, 1, 8}, Size{33, 3, 20, 32},
-                          Size{64, 4, 0, 128}, Size{512, 256, 17, 16}}) {
-    SCOPED_TRACE(::testing::Message() << "batch " << size.batch << " chunk "
-                                      << size.chunk << " block " << size.block);
-    if (GetParam().chunk % size.block != 0) continue;
-    EngineOptions options;
-    options.scheduler.max_batch_tokens = size.batch;
-    options.scheduler.max_running = size.running;
-    options.scheduler.max_prefill_chunk = size.chunk;
-    ModelOptions model = Model();
-    model.kv_block_size = size.block;
-    EngineHarness harness(path_, options, model);
-    ASSERT_TRUE(harness.ok());
-    ExpectAllSame(harness.RunTogether(requests_));
-  }
-}
-
-TEST_P(DeterminismTest, PreemptedAndEvicted) {
-  EngineOptions options;
-  options.scheduler.max_batch_tokens = 24;
-  options.scheduler.max_running = 8;
-  // The longest has 129 tokens with KV: 9 blocks and one for a copy.
-  EngineHarness harness(path_, options, Model(10));
-  ASSERT_TRUE(harness.ok());
-  std::vector<RequestOptions> twice = requests_;
-  twice.insert(twice.end(), requests_.begin(), requests_.end());
-  const std::vector<Outcome> outcomes = harness.RunTogether(twice);
-  ExpectAllSame({outcomes.begin(), outcomes.begin() + 4});
-  ExpectAllSame({outcomes.begin() + 4, outcomes.end()});
-  const EngineMetrics metrics = harness.Metrics();
-  // Few blocks, each for many tokens: the next waits instead.
-  if (!has_states_) {
-    EXPECT_GT(metrics.preemptions_recompute, 0u);
-  }
-  EXPECT_GT(metrics.evicted_blocks, 0u);
-  EXPECT_EQ(harness.BlocksUsed(), 0u);
-}
-
 // All of the prompt but its last token, whose logits are needed, and but for a
 // single token in a block, which is not worth a copy.
 uint64_t Reusable(const RequestOptions& request) {
@@ -128,25 +84,6 @@ TEST_P(DeterminismTest, WhateverIsCached) {
     const Outcome got = harness.RunAlone(requests_[i]);
     ExpectSame(got, want(i));
     EXPECT_LT(got.finish.cached_tokens, Reusable(requests_[i]));
-  }
-}
-
-TEST_P(DeterminismTest, CutAndResumed) {
-  EngineHarness harness(path_, {}, Model());
-  ASSERT_TRUE(harness.ok());
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    SCOPED_TRACE(::testing::Message() << "request " << i);
-    const SessionId session = *harness.runner().CreateSession();
-    Outcome outcome = Begin(harness, session, i, 1);
-    for (const int64_t more : {3, 1, 5}) {
-      RequestOptions options = requests_[i];
-      options.tokens.clear();
-      options.resume = true;
-      options.max_tokens = more;
-      AppendOutcome(harness.Run(session, options), &outcome);
-    }
-    ExpectSame(GoOn(harness, session, i, outcome), want(i));
-    harness.runner().ReleaseSession(session);
   }
 }
 
@@ -292,7 +229,73 @@ TEST_P(DeterminismTest, WithinTimeBudgets) {
   }
 }
 
-TEST_P(DeterminismTest, InEveryOrderOfPriorities) {
+// What a scheduler does, of more families.
+class ScheduledTest : public DeterminismTest {};
+
+TEST_P(ScheduledTest, InChunksAndBlocksOfAnySize) {
+  struct Size {
+    int32_t batch, running, chunk;
+    int block;
+  };
+  for (const Size size : {Size{1, 1, 0, 16}, Size{5, 2, 3, 1}, Size{7, 4, 0, 5},
+                          Size{16, 4, 1, 8}, Size{33, 3, 20, 32},
+                          Size{64, 4, 0, 128}, Size{512, 256, 17, 16}}) {
+    SCOPED_TRACE(::testing::Message() << "batch " << size.batch << " chunk "
+                                      << size.chunk << " block " << size.block);
+    if (GetParam().chunk % size.block != 0) continue;
+    EngineOptions options;
+    options.scheduler.max_batch_tokens = size.batch;
+    options.scheduler.max_running = size.running;
+    options.scheduler.max_prefill_chunk = size.chunk;
+    ModelOptions model = Model();
+    model.kv_block_size = size.block;
+    EngineHarness harness(path_, options, model);
+    ASSERT_TRUE(harness.ok());
+    ExpectAllSame(harness.RunTogether(requests_));
+  }
+}
+
+TEST_P(ScheduledTest, PreemptedAndEvicted) {
+  EngineOptions options;
+  options.scheduler.max_batch_tokens = 24;
+  options.scheduler.max_running = 8;
+  // The longest has 129 tokens with KV: 9 blocks and one for a copy.
+  EngineHarness harness(path_, options, Model(10));
+  ASSERT_TRUE(harness.ok());
+  std::vector<RequestOptions> twice = requests_;
+  twice.insert(twice.end(), requests_.begin(), requests_.end());
+  const std::vector<Outcome> outcomes = harness.RunTogether(twice);
+  ExpectAllSame({outcomes.begin(), outcomes.begin() + 4});
+  ExpectAllSame({outcomes.begin() + 4, outcomes.end()});
+  const EngineMetrics metrics = harness.Metrics();
+  // Few blocks, each for many tokens: the next waits instead.
+  if (!has_states_) {
+    EXPECT_GT(metrics.preemptions_recompute, 0u);
+  }
+  EXPECT_GT(metrics.evicted_blocks, 0u);
+  EXPECT_EQ(harness.BlocksUsed(), 0u);
+}
+
+TEST_P(ScheduledTest, CutAndResumed) {
+  EngineHarness harness(path_, {}, Model());
+  ASSERT_TRUE(harness.ok());
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    SCOPED_TRACE(::testing::Message() << "request " << i);
+    const SessionId session = *harness.runner().CreateSession();
+    Outcome outcome = Begin(harness, session, i, 1);
+    for (const int64_t more : {3, 1, 5}) {
+      RequestOptions options = requests_[i];
+      options.tokens.clear();
+      options.resume = true;
+      options.max_tokens = more;
+      AppendOutcome(harness.Run(session, options), &outcome);
+    }
+    ExpectSame(GoOn(harness, session, i, outcome), want(i));
+    harness.runner().ReleaseSession(session);
+  }
+}
+
+TEST_P(ScheduledTest, InEveryOrderOfPriorities) {
   EngineOptions options;
   options.scheduler.max_batch_tokens = 20;
   options.scheduler.max_running = 2;
@@ -325,6 +328,29 @@ std::vector<DeterminismCase> DeterminismCases() {
 
 INSTANTIATE_TEST_SUITE_P(Models, DeterminismTest,
                          ::testing::ValuesIn(DeterminismCases()),
+                         [](const auto& info) {
+                           return std::string(info.param.name);
+                         });
+
+// With every kind of layer, and with mixtures of every way to route.
+std::vector<DeterminismCase> ScheduledCases() {
+  std::vector<DeterminismCase> cases = DeterminismCases();
+  if (!kSanitized) {
+    cases.insert(cases.end(), {{"gpt_oss", "gpt_oss"},
+                               {"qwen3_moe", "qwen3_moe"},
+                               {"minimax", "minimax"},
+                               {"nemotron_h", "nemotron_h"},
+                               {"falcon_h1", "falcon_h1"},
+                               {"glm5_next", "glm5_next"},
+                               {"linear_attn", "linear_attn"},
+                               {"mamba", "mamba"},
+                               {"rwkv7", "rwkv7"}});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ScheduledTest,
+                         ::testing::ValuesIn(ScheduledCases()),
                          [](const auto& info) {
                            return std::string(info.param.name);
                          });

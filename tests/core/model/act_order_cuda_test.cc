@@ -16,17 +16,19 @@ using ::inlay::testing::WithOrders;
 // (rounded_models.h); what is not in order moves them by the whole.
 constexpr double kRounded = 0.1;
 
-// Of few tokens and many, and by the kernels of plain matrices. deepseek_v4 is
-// the CPU's alone: its table of experts by tokens has no room for all experts.
+// Of few tokens and many, and by the kernels of plain matrices.
 TEST(ActOrderCuda, EveryKindOfExperts) {
   const auto gpu = CreateCudaDevice(0, 0);
   if (!gpu.ok()) GTEST_SKIP() << "needs a GPU: " << gpu.status();
   const auto cpu = Cpu();
-  for (const char* name :
-       {"mixtral", "qwen2_moe", "gpt_oss", "nemotron_h", "recurrent_gemma"}) {
+  for (const char* name : {"mixtral", "qwen2_moe", "gpt_oss", "llama4_text",
+                           "deepseek_v3", "longcat_flash", "nemotron_h",
+                           "jetmoe", "deepseek_v4", "recurrent_gemma"}) {
     ModelFiles files = Open(name, "config.json");
-    files.config = WithoutChoices(files.config);
-    files.weights = Widened(*files.weights);
+    files.config = WithAllKeys(files.config);
+    const auto spec = DescribeDecoder(files, *cpu);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    files.weights = RoutedByKind(Widened(*files.weights), *spec);
     const auto want = RunRounded(files, *cpu, "cpu_simd", kWholePrompt);
     ASSERT_TRUE(want.ok()) << want.status();
     const auto plain = files.weights;
@@ -51,7 +53,6 @@ TEST(ActOrderCuda, SameBitsWithFewExpertsOnTheDevice) {
   for (const GateOrders gates : {GateOrders::kOne, GateOrders::kApart}) {
     RoundedFiles files = DrawMixtral(kGptq, gates);
     ASSERT_NE(files.rounded.weights, nullptr);
-    files.rounded.config["num_experts_per_tok"] = 2;
     const auto run = [&](const ModelLoadOptions& options, int64_t chunk,
                          ExpertMemory* experts) {
       const auto model = LoadModel(files.rounded, **gpu, options);

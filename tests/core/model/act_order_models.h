@@ -126,14 +126,13 @@ inline const Json kCompressed = {{"quant_method", "compressed-tensors"},
                                        {"group_size", kGroup},
                                        {"actorder", "group"}}}}}}}};
 
-// Mixtral with all its experts a token, in which routers and embeddings alone
-// are not quantised; an expert in four keeps its columns' order.
+// Mixtral, routed by kind, in which routers and embeddings alone are not
+// quantised; an expert in four keeps its columns' order.
 inline RoundedFiles DrawMixtral(const Json& settings, GateOrders gates) {
   RoundedFiles files;
   files.wide.config = Open("mixtral", "config.json").config;
   // Widths of their own, so that one is not taken for another.
   files.wide.config["intermediate_size"] = 96;
-  files.wide.config = WithoutChoices(files.wide.config);
   files.rounded.config = files.wide.config;
   ModelFiles drawn = files.wide;
   drawn.random = RandomWeights{DType::kF32, 5};
@@ -147,14 +146,11 @@ inline RoundedFiles DrawMixtral(const Json& settings, GateOrders gates) {
                           weight.name.find("embed") != std::string::npos ||
                           weight.name.ends_with(".gate.weight");
     if (is_plain) {
-      int64_t count = 1;
-      for (const int64_t size : weight.shape) count *= size;
-      std::mt19937 rng(seed++);
-      std::vector<float> values;
-      for (int64_t i = 0; i < count; ++i) {
-        values.push_back(weight.vector.has_value()
-                             ? 1.0f
-                             : static_cast<float>(rng() % 199) / 64 - 1.55f);
+      std::vector<float> values(static_cast<size_t>(weight.shape[0]), 1.0f);
+      if (weight.name.ends_with(".gate.weight")) {
+        values = KindRouter({weight.name, weight.shape[0], weight.shape[1]}, 2);
+      } else if (!weight.vector.has_value()) {
+        values = KindEmbedding(weight.shape[0], weight.shape[1]);
       }
       for (MemoryWeights* to : {rounded.get(), wide.get()}) {
         to->Add(weight.name, DType::kF32, weight.shape, values.data());

@@ -44,8 +44,7 @@ inline Json EncoderOfWidth(Json config, int64_t width) {
 }
 
 inline Json QuantizedEncoderConfig(const char* name, int64_t width) {
-  return EncoderOfWidth(WithoutChoices(Open(name, "config.json").config),
-                        width);
+  return EncoderOfWidth(Open(name, "config.json").config, width);
 }
 
 // Texts to run beside each other.
@@ -54,7 +53,7 @@ inline std::vector<std::vector<int32_t>> EncoderTexts() {
   for (const int32_t length : {9, 1, 14, 5}) {
     std::vector<int32_t>& text = texts.emplace_back();
     for (int32_t i = 0; i < length; ++i) {
-      text.push_back((length + i * 37) % 59 + 4);
+      text.push_back((length + i * 37) % 41 + 4);
     }
   }
   return texts;
@@ -136,9 +135,7 @@ inline bool IsLookup(std::string_view name) {
 // As MovedByBf16(), of states; with and without the tables' own rounding, which
 // is most of it where a norm follows each sum.
 inline LogitErrors StatesMovedByBf16(const Json& config, bool with_tables) {
-  ModelFiles files;
-  files.config = config;
-  files.random = RandomWeights{DType::kF32, 7};
+  const ModelFiles files = DrawModel(config, RandomWeights{DType::kF32, 7});
   const auto exact = RunTexts(files, "cpu_simd");
   RandomWeights rounded{DType::kBF16, 7};
   if (!with_tables) {
@@ -152,8 +149,8 @@ inline LogitErrors StatesMovedByBf16(const Json& config, bool with_tables) {
     }
     EXPECT_FALSE(rounded.overrides.empty());
   }
-  files.random = rounded;
-  return ErrorsOf(Joined(RunTexts(files, "cpu_simd")), Joined(exact));
+  return ErrorsOf(Joined(RunTexts(DrawModel(config, rounded), "cpu_simd")),
+                  Joined(exact));
 }
 
 }  // namespace inlay

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/core/model/golden_models.h"
+#include "tests/core/model/routed_models.h"
 
 namespace inlay {
 
@@ -66,34 +67,11 @@ inline constexpr const char* kHeads[] = {"num_attention_heads",
                                          "linear_num_key_heads",
                                          "linear_num_value_heads"};
 
-// Every token goes to all experts and sees all keys: what is chosen would
-// change with roundings, and is the goldens' matter.
-inline Json WithoutChoices(Json config) {
-  // Two a token, near enough to weigh.
-  if (config["model_type"] == "phimoe") {
-    config["num_local_experts"] = 2;
-    config["router_jitter_noise"] = 1e6;
-  }
-  // Its experts' inputs are weighted, which allows one a token.
-  if (config["model_type"] == "llama4_text") config["num_local_experts"] = 1;
-  for (const char* all :
-       {"num_experts", "num_local_experts", "n_routed_experts",
-        "moe_num_experts", "moe_num_primary_experts"}) {
-    if (!config.contains(all) || !config[all].is_number_integer()) continue;
-    for (const char* chosen : {"num_experts_per_tok", "num_experts_per_token",
-                               "experts_per_token", "top_k_experts", "moe_k",
-                               "moe_top_k", "moe_num_active_primary_experts"}) {
-      if (config.contains(chosen)) config[chosen] = config[all];
-    }
-  }
-  if (config["model_type"] == "aria_text") {
-    config["moe_topk"] = config["moe_num_experts"];
-  }
-  if (config["model_type"] == "longcat_flash") {
-    config["moe_topk"] = config["n_routed_experts"].get<int>() +
-                         config["zero_expert_num"].get<int>();
-  }
-  if (config.contains("topk_group")) config["topk_group"] = config["n_group"];
+// Every token sees all keys: those that are selected would change with
+// roundings, and are the goldens' matter. A selection is by pairs of tokens, so
+// that no embedding puts all of it far from where it changes, as
+// routed_models.h does with experts.
+inline Json WithAllKeys(Json config) {
   if (config.contains("index_topk")) config["index_topk"] = 256;
   if (config.contains("sparse_attention_config")) {
     config["sparse_attention_config"]["sparse_topk_blocks"] = 64;
@@ -201,7 +179,7 @@ inline DrawnFamily DrawFamily(const Json& config, DType dtype) {
       random.overrides.push_back({weight.name, DType::kQ8_0});
     }
   }
-  drawn.files.random = random;
+  drawn.files = DrawModel(config, random);
   drawn.share = in_format / all;
   return drawn;
 }
@@ -236,7 +214,7 @@ inline LogitErrors ErrorsOf(const ModelHarness::Logits& got,
 
 inline std::vector<int32_t> FamilyPrompt() {
   std::vector<int32_t> prompt;
-  for (int32_t i = 0; i < 14; ++i) prompt.push_back(i * 37 % 128);
+  for (int32_t i = 0; i < 14; ++i) prompt.push_back(i * 37 % 112);
   return prompt;
 }
 
@@ -269,14 +247,33 @@ inline std::vector<ModelHarness::Logits> RunFamily(
 // themselves: 2^-8 / sqrt(3), less as mantissas are 1 to 2. Independent errors
 // of what matrices read and make move logits like errors of the matrices.
 inline constexpr double kBf16Move = 0.735 * 0x1p-8 / 1.732;
-inline LogitErrors MovedByBf16(const Json& config) {
-  ModelFiles files;
-  files.config = config;
-  files.random = RandomWeights{DType::kF32, 7};
-  const auto exact = RunFamily(files, "cpu_simd");
-  files.random = RandomWeights{DType::kBF16, 7};
-  return ErrorsOf(RunFamily(files, "cpu_simd")[0], exact[0]);
+inline LogitErrors MovedByBf16(const Json& config,
+                               InputObserver* observer = nullptr) {
+  const auto run = [&](DType dtype) {
+    const ModelFiles files = DrawModel(config, RandomWeights{dtype, 7});
+    return RunFamily(files, "cpu_simd", {1 << 20}, observer)[0];
+  };
+  const auto exact = run(DType::kF32);
+  return ErrorsOf(run(DType::kBF16), exact);
 }
+
+// Of a model that is drawn: float32 arithmetic on its weights, how far its
+// logits move by bf16, and that where tokens go to experts is the same with
+// other weights but for routers and embeddings: far from where roundings, which
+// are smaller, change it.
+struct FamilyReference {
+  explicit FamilyReference(const DrawnFamily& drawn)
+      : choices(drawn.files, FamilyPrompt().size()),
+        want(RunFamily(drawn.files, "cpu_scalar", {1 << 20}, &choices)[0]) {
+    ExpertChoices others(drawn.files, FamilyPrompt().size());
+    moved = MovedByBf16(drawn.files.config, &others);
+    EXPECT_TRUE(others.tokens() == choices.tokens()) << "other draws";
+    choices.ExpectChoices();
+  }
+  ExpertChoices choices;
+  ModelHarness::Logits want;
+  LogitErrors moved;
+};
 
 // `error`: of the root mean square of what is rounded, for each matrix. Other
 // weights are drawn than MovedByBf16() draws, and the worst is one of a few

@@ -1,6 +1,7 @@
 // Every family with quantised weights on a CPU: the rows that are chosen give
 // the same bits whole and in chunks, with matrices that read the same as one
-// and apart, near those of the scalar ones.
+// and apart, near those of the scalar ones; tokens of mixtures go to the same
+// experts, each to some of them.
 #include "tests/core/model/quantized_families.h"
 
 #include <gtest/gtest.h>
@@ -15,25 +16,21 @@ namespace {
 // largest, which is some 2.5 deviations: an error of a step / sqrt(12).
 constexpr double kInt8Inputs = 2.5 / 127 / 3.464;
 
-class Nobody : public InputObserver {
- public:
-  void OnInput(std::string_view, const TensorView&) override {}
-};
-
 class QuantizedFamily : public ::testing::TestWithParam<const char*> {
  protected:
   static void Check(const Json& config, DType dtype) {
     const DrawnFamily drawn = DrawFamily(config, dtype);
-    const auto scalar = RunFamily(drawn.files, "cpu_scalar");
+    const FamilyReference reference(drawn);
     const auto chosen = RunFamily(drawn.files, nullptr, {1 << 20, 5});
     ASSERT_EQ(chosen[0].size(), FamilyPrompt().size());
     EXPECT_TRUE(chosen[0] == chosen[1]) << "chunks";
-    Nobody nobody;
-    const auto apart = RunFamily(drawn.files, nullptr, {1 << 20, 1}, &nobody);
+    ExpertChoices choices(drawn.files, FamilyPrompt().size());
+    const auto apart = RunFamily(drawn.files, nullptr, {1 << 20, 1}, &choices);
     EXPECT_TRUE(apart[0] == chosen[0]) << "apart";
     EXPECT_TRUE(apart[1] == chosen[0]) << "apart, one by one";
-    const LogitErrors errors = ErrorsOf(chosen[0], scalar[0]);
-    const LogitErrors moved = MovedByBf16(config);
+    EXPECT_TRUE(choices.tokens() == reference.choices.tokens()) << "experts";
+    const LogitErrors errors = ErrorsOf(chosen[0], reference.want);
+    const LogitErrors& moved = reference.moved;
     ExpectRounded(errors, moved, kInt8Inputs);
     EXPECT_GT(drawn.share, 0.85);
     std::printf(
@@ -45,12 +42,12 @@ class QuantizedFamily : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(QuantizedFamily, BlocksOf32) {
-  Check(InWholeBlocks(WithoutChoices(Open(GetParam(), "config.json").config)),
+  Check(InWholeBlocks(WithAllKeys(Open(GetParam(), "config.json").config)),
         DType::kQ8_0);
 }
 
 TEST_P(QuantizedFamily, BlocksOf256) {
-  Check(WithoutChoices(Wider(Open(GetParam(), "config.json").config)),
+  Check(WithAllKeys(Wider(Open(GetParam(), "config.json").config)),
         DType::kQ4_K);
 }
 

@@ -38,7 +38,9 @@ inline absl::StatusOr<ModelHarness::Logits> RunRounded(const ModelFiles& files,
   }
   INLAY_ASSIGN_OR_RETURN(const auto model, LoadModel(files, device, options));
   std::vector<int32_t> prompt;
-  for (int32_t i = 0; i < 40; ++i) prompt.push_back(i * 37 % 300);
+  const auto tokens =
+      static_cast<int32_t>(std::min<int64_t>(model->info().vocab_size, 300));
+  for (int32_t i = 0; i < 40; ++i) prompt.push_back(i * 37 % tokens);
   ModelHarness harness(*model, device, 40);
   return harness.Run(harness.AddSequence(40), prompt, chunk);
 }
