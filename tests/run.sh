@@ -70,13 +70,16 @@ build build-asan all -- -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DC
   -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=gold "${same[@]}"
 # What sanitizers look for is the same in all families: each runs once, and a few stand for all in the rest.
 families= some="Models/GoldenModel.WholePromptAndGreedy/*:"
-for suite in GoldenModel QuantizedFamily DeterminismTest ScheduledTest EveryDecoderTest BatchingTest; do
+for suite in GoldenModel QuantizedFamily DeterminismTest ScheduledTest EveryDecoderTest BatchingTest GgufFamilies Mixtures; do
   families+="Models/$suite.*:"
   some+="Models/$suite.AmongOthersOnAnyThreads/*:"
   for model in llama3 gpt_oss deepseek_v32 qwen3_next rwkv7; do some+="Models/$suite.*/$model*:"; done
 done
-GTEST_FILTER="-$families" run_tests build-asan
-GTEST_FILTER=$some run_tests build-asan -R '^core_(model|engine)\.'
+# What takes long and proves numbers, times or amounts, which the release build's tests have proved.
+numbers="ExpertsTest.*:Selecting.*:GptqTest.*:CalibratedTest.Methods*:CheckpointTest.EveryType*:CheckpointTest.MethodsServe*:Methods/QuantizeMemory.*:HostileGguf.*:"
+numbers+="ExhaustedJsonTest.LoadingArchitectures:ExhaustedJsonTest.Quantizing"
+GTEST_FILTER="-$families$numbers" run_tests build-asan
+GTEST_FILTER=$some run_tests build-asan -R '^core_(model|engine|quantize)\.'
 
 say "ThreadSanitizer"
 build build-tsan memory_test core_engine_test api_test -- \
