@@ -75,8 +75,11 @@ class CompressedTensorsLayout : public CheckpointLayout {
 
 Json CompressedTensorsLayout::Config(const LayoutUse& use) const {
   Json weights = WeightArguments();
-  // Codes chosen in another order; their columns keep theirs.
-  if (use.act_order) weights["actorder"] = "weight";
+  // Codes chosen in another order; their columns keep theirs. Older readers
+  // take the word for groups alone.
+  if (use.act_order && weights["strategy"] == "group") {
+    weights["actorder"] = "weight";
+  }
   return {{"quant_method", "compressed-tensors"},
           {"format", Format()},
           {"quantization_status", "compressed"},

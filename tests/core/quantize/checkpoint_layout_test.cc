@@ -219,6 +219,7 @@ TEST(CheckpointLayoutTest, PackedZeroPoints) {
   EXPECT_EQ(layout->Config({{"lm_head"}, true, DType::kBF16}), symmetric);
   weights["strategy"] = "channel";
   weights["group_size"] = nullptr;
+  weights["actorder"] = nullptr;
   EXPECT_EQ(MakeCheckpointLayout(*FindCheckpointType("w4a16_channel_asym"))
                 ->Config({{"lm_head"}, true, DType::kBF16}),
             symmetric);
