@@ -129,7 +129,7 @@ TEST(SparseAttentionTest, TheSelectionIsAPartOfTheWorkspace) {
 }
 
 // Small matrices of a shape that tiles of tokens cross.
-ModelFiles Drawn(DType dtype) {
+ModelFiles DrawnSparse(DType dtype) {
   ModelFiles files;
   files.config = {{"architectures", {"GlmMoeDsaForCausalLM"}},
                   {"vocab_size", 40},
@@ -159,7 +159,7 @@ TEST(SparseAttentionTest, BatchesAndTilesChangeNothing) {
   for (const DType dtype :
        {DType::kBF16, DType::kQ4_K, DType::kF8_G128, DType::kI8_G128}) {
     SCOPED_TRACE(DTypeName(dtype));
-    const auto model = LoadModel(Drawn(dtype), *device, {});
+    const auto model = LoadModel(DrawnSparse(dtype), *device, {});
     ASSERT_TRUE(model.ok()) << model.status();
     const auto alone = RunChunks(**model, *device, first, 7);
     const auto other = RunChunks(**model, *device, second, 30);
@@ -191,7 +191,7 @@ TEST(SparseAttentionTest, CudaAtFullSize) {
   const auto second = absl::MakeConstSpan(tokens).subspan(200);
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     SCOPED_TRACE(DTypeName(dtype));
-    const ModelFiles files = Drawn(dtype);
+    const ModelFiles files = DrawnSparse(dtype);
     ModelLoadOptions options;
     options.batch_invariant = true;
     const auto on_gpu = LoadModel(files, **gpu, options);
