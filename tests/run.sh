@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs every test. Exit status 0 means that all passed.
+# Installs what is missing, builds, and runs the tests. Exit status 0 means that all passed.
 #   tests/run.sh          release tests, sanitizers, fuzzers (on two cores about three quarters of an hour the first time, half of that with what ccache kept)
 #   tests/run.sh quick    the release build's tests only
 #   tests/run.sh all      everything: kernels under AddressSanitizer, packages in a new Debian and the self-contained library, too
@@ -55,22 +55,20 @@ say "Tests"
 run_tests build "${slow[@]}"
 [ "${1:-}" = quick ] && exit 0
 
-# Sanitizers look for the library's faults, with the release build's tests and kernels, if it is without CUDA: kernels wait for nobody, and take longer to
-# compile than all else that is looked at. So do readers of files.
-from_release=() readers=() tests=()
+# Sanitizers look for the library's faults. If the release build is without CUDA, they are shown its tests, and its kernels, which take longer to compile than
+# all else that is looked at; whoever looks for races, its readers of files, too: these and kernels wait for nobody.
+address=() thread=()
 if grep -q '^INLAY_CUDA:[A-Z]*=OFF$' build/CMakeCache.txt; then
-  from_release=(-DINLAY_ARCHIVES_FROM="$PWD/build" -DINLAY_ARCHIVES=inlay_kernels)
-  readers=(-DINLAY_ARCHIVES="inlay_kernels;inlay_core_json;inlay_core_text;inlay_core_formats")
-  tests=(-DINLAY_TESTS_FROM="$PWD/build")
+  address=(-DINLAY_TESTS_FROM="$PWD/build")
+  [ "${1:-}" = all ] || address+=(-DINLAY_ARCHIVES_FROM="$PWD/build" -DINLAY_ARCHIVES=inlay_kernels)
+  thread=(-DINLAY_ARCHIVES_FROM="$PWD/build" -DINLAY_ARCHIVES="inlay_kernels;inlay_core_json;inlay_core_text;inlay_core_formats")
 fi
-address=("${from_release[@]}")
-[ "${1:-}" = all ] && address=()
 
 # One build serves the sanitizers' tests and the fuzzers: compiling is most of the time.
 say "AddressSanitizer, UndefinedBehaviorSanitizer, fuzzers"
 build build-asan all -- -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_C_COMPILER=clang \
   -DCMAKE_CXX_COMPILER=clang++ -DINLAY_CUDA=OFF -DINLAY_EXAMPLES=OFF -DINLAY_BINDINGS=OFF -DINLAY_FUZZ=ON -DINLAY_FUZZ_SECONDS=5 -DINLAY_UNITY=ON -DINLAY_SANITIZE=fuzzer-no-link,address,undefined \
-  -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=gold "${address[@]}" "${tests[@]}"
+  -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=gold "${address[@]}"
 # What sanitizers look for is the same in all families: each runs once, and a few stand for all in the rest.
 families= some="Models/GoldenModel.WholePromptAndGreedy/*:"
 for suite in GoldenModel QuantizedFamily DeterminismTest ScheduledTest EveryDecoderTest BatchingTest GgufFamilies Mixtures; do
@@ -82,14 +80,14 @@ done
 numbers="ExpertsTest.*:Selecting.*:GptqTest.*:CalibratedTest.Methods*:CheckpointTest.EveryType*:CheckpointTest.MethodsServe*:Methods/QuantizeMemory.*:HostileGguf.*:"
 numbers+="ExhaustedJsonTest.LoadingArchitectures:ExhaustedJsonTest.Quantizing"
 without=()
-[ ${#address[@]} -gt 0 ] && without=(-E '^kernels\.')
+[[ ${address[*]} == *inlay_kernels* ]] && without=(-E '^kernels\.')
 GTEST_FILTER="-$families$numbers" run_tests build-asan "${without[@]}"
 GTEST_FILTER=$some run_tests build-asan -R '^core_(model|engine|quantize)\.'
 
 say "ThreadSanitizer"
 build build-tsan memory_test core_engine_test api_test -- \
   -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 -DINLAY_CUDA=OFF -DINLAY_EXAMPLES=OFF -DINLAY_BINDINGS=OFF -DINLAY_UNITY=ON -DINLAY_SANITIZE=thread \
-  "${from_release[@]}" "${readers[@]}"
+  "${thread[@]}"
 GTEST_FILTER="-$families" run_tests build-tsan -L threads
 GTEST_FILTER=$some run_tests build-tsan -R '^core_engine\.'
 

@@ -3,6 +3,7 @@
 # shellcheck source=support.sh
 . "$(dirname "$0")/support.sh"
 need strip
+[ -e "$BUILD/$1" ] || skip "it was not built"
 strip -o "$work/stripped" "$BUILD/$1"
 bytes=$(stat -c %s "$work/stripped")
 echo "$1: $bytes bytes stripped"
